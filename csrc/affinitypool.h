@@ -118,8 +118,9 @@ ap_task *ap_pool_take_try(ap_pool *pool);
  * The new worker is active and holds a reference to the pool. */
 int ap_worker_begin(ap_pool *pool, ap_worker **out);
 
-/* Ends it, from an active state.  What its ring still holds goes to its shard, also if the
- * pool is closed, and another worker is woken for it; the slot can be begun again. */
+/* Ends it.  What its ring still holds stays there, also if the pool is closed, for the others to
+ * steal or for the next worker on the slot, and another worker is woken for it; the slot can
+ * be begun again.  Cannot fail. */
 void ap_worker_end(ap_worker *worker);
 
 /* The calling thread's worker, or NULL; and its pool. */
@@ -136,7 +137,9 @@ ap_task *ap_worker_take_try(ap_worker *worker);
  * worker counts as searching only inside. */
 ap_task *ap_worker_search(ap_worker *worker);
 
-/* Enlists as idle, looks again, sleeps until woken.  AP_OK: woken, look for work.
+/* Enlists as idle, looks again, sleeps until woken.  AP_OK: woken, look for work at once: the
+ * worker counts as searching, so that nobody else is woken, until its next call of
+ * ap_worker_take_try, search, park or end.  Take first, then wait for an interpreter.
  * AP_E_CLOSED: the pool is closed and everything accepted has been taken; the worker is still
  * to be ended by ap_worker_end. */
 int ap_worker_park(ap_worker *worker);
