@@ -1,0 +1,54 @@
+"""A drop-in ThreadPoolExecutor whose hot path is C.
+
+    from affinitypool import ThreadPoolExecutor        # was: concurrent.futures
+
+The package gives what people import from `concurrent.futures`, with the pool, `wait` and
+`as_completed` its own.
+"""
+
+from concurrent.futures import (
+    ALL_COMPLETED,
+    FIRST_COMPLETED,
+    FIRST_EXCEPTION,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    InvalidStateError,
+    TimeoutError,
+)
+from concurrent.futures.thread import BrokenThreadPool
+
+from affinitypool._errors import AffinityPoolError, ShutdownError, SubmitError
+from affinitypool._executor import ThreadPoolExecutor
+from affinitypool._patch import patch_stdlib, unpatch_stdlib
+from affinitypool._sizing import MAX_WORKERS
+from affinitypool._stats import PoolStats
+from affinitypool._task import Task
+from affinitypool._waiting import as_completed, wait
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ALL_COMPLETED",
+    "FIRST_COMPLETED",
+    "FIRST_EXCEPTION",
+    "MAX_WORKERS",
+    "AffinityPoolError",
+    "BrokenExecutor",
+    "BrokenThreadPool",
+    "CancelledError",
+    "Executor",
+    "Future",
+    "InvalidStateError",
+    "PoolStats",
+    "ShutdownError",
+    "SubmitError",
+    "Task",
+    "ThreadPoolExecutor",
+    "TimeoutError",
+    "as_completed",
+    "patch_stdlib",
+    "unpatch_stdlib",
+    "wait",
+]

@@ -1,0 +1,365 @@
+"""The pool: a `concurrent.futures.ThreadPoolExecutor` whose queues and tasks live in C."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import operator
+import queue
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.thread import BrokenThreadPool
+from typing import Any, TypeVar
+
+from affinitypool._binding import core as _core
+from affinitypool._errors import ShutdownError
+from affinitypool._sizing import MAX_WORKERS, default_max_workers, usable_cpus
+from affinitypool._stats import PoolStats, read_stats
+from affinitypool._task import Task
+from affinitypool._threads import WorkerThread
+
+T = TypeVar("T")
+
+_SMALLEST_STACK = 32 * 1024
+_BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
+
+
+class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
+    """A pool of worker threads; `concurrent.futures.ThreadPoolExecutor` with a hot path in C.
+
+    max_workers: threads at most, 1 to 512.  None: the environment variable
+        AFFINITYPOOL_MAX_WORKERS, else min(32, usable CPUs + 4).  Threads start when a submit
+        finds no idle one.
+    thread_name_prefix: threads are named `prefix_0`, `prefix_1` and so on.
+    initializer, initargs: called in each thread before its first task.  If it raises, the pool
+        is broken: pending tasks fail with BrokenThreadPool and later submits raise it.
+    shards: queues that submitting threads are spread over; rounded up to a power of two.  None:
+        chosen from the number of workers and CPUs.
+    stack_size: bytes of stack per worker thread, at least 32 KiB; None: the platform's default.
+        (`threading.stack_size` is process-wide: it is set and restored around each start.)
+    thread_per_core: as many threads as usable CPUs; not together with max_workers.
+    propagate_context: run each task in a copy of its submitter's `contextvars` context.  None:
+        yes, unless there is an initializer, whose context variables tasks then see.
+
+    TypeError or ValueError says which argument is wrong.
+
+    >>> from affinitypool import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor(max_workers=2) as pool:
+    ...     pool.submit(pow, 2, 5).result()
+    32
+    """
+
+    _counter = itertools.count().__next__
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        thread_name_prefix: str = "",
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        shards: int | None = None,
+        stack_size: int | None = None,
+        thread_per_core: bool = False,
+        propagate_context: bool | None = None,
+    ) -> None:
+        if thread_per_core:
+            if max_workers is not None:
+                raise ValueError("give max_workers or thread_per_core, not both")
+            max_workers = min(usable_cpus(), MAX_WORKERS)
+        elif max_workers is None:
+            max_workers = default_max_workers()
+        max_workers = operator.index(max_workers)
+        if max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        if max_workers > MAX_WORKERS:
+            raise ValueError(f"max_workers must be at most {MAX_WORKERS}, not {max_workers}")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        if shards is not None:
+            shards = operator.index(shards)
+            if shards < 1:
+                raise ValueError(f"shards must be at least 1, not {shards}")
+            shards = min(shards, max_workers)
+        if stack_size is not None:
+            stack_size = operator.index(stack_size)
+            if not _SMALLEST_STACK <= stack_size <= sys.maxsize:
+                raise ValueError(
+                    f"stack_size must be at least {_SMALLEST_STACK} bytes, not {stack_size}"
+                )
+        if propagate_context is None:
+            propagate_context = initializer is None
+
+        core = _core.Core(max_workers, shards or 0, usable_cpus())
+        self._max_workers = max_workers
+        self._initializer = initializer
+        self._initargs = tuple(initargs)
+        self._stack_size = stack_size
+        self._thread_name_prefix = thread_name_prefix or f"ThreadPoolExecutor-{self._counter()}"
+        self._threads: set[threading.Thread] = set()
+        self._broken: str | bool = False
+        self._shutdown = False
+        self._shutdown_lock = threading.RLock()
+        self._work_queue = _WorkQueue(core)
+        self._initializer_error: list[BaseException] = []
+        self._bind(core, bool(propagate_context))
+
+    # ---- called by the C side -----------------------------------------------------------
+
+    def _start_worker(self, number: int) -> None:
+        """Start one more thread.  Raises what the OS's refusal raises."""
+        broken = weakref.WeakMethod(self._initializer_failed)
+        core = self._core
+
+        def failed(error: BaseException) -> None:
+            mark = broken()
+            if mark is not None:
+                mark(error)
+            del mark
+            _break(core, error)
+
+        thread = WorkerThread(
+            core,
+            f"{self._thread_name_prefix}_{number}",
+            self._initializer,
+            self._initargs,
+            failed,
+        )
+        self._threads.add(thread)
+        try:
+            thread.launch(self._stack_size)
+        except BaseException:
+            self._threads.discard(thread)
+            raise
+
+    def _initializer_failed(self, error: BaseException | None = None) -> None:
+        if error is not None:
+            self._initializer_error.append(error)
+        self._broken = _BROKEN
+
+    def _raise_refused(self) -> None:
+        """Raise the reason why the pool takes no tasks."""
+        if self._broken:
+            error = BrokenThreadPool(self._broken)
+            raise error from (self._initializer_error or [None])[0]
+        if self._shutdown:
+            raise ShutdownError("cannot schedule new futures after shutdown")
+        message = "cannot schedule new futures after interpreter shutdown"
+        raise ShutdownError(message) from RuntimeError(message)
+
+    # ---- the executor -------------------------------------------------------------------
+
+    def _submits_directly(self) -> bool:
+        """Whether `submit` is ours, so that many tasks may go round it."""
+        return type(self).submit is _core.PoolBase.submit and "submit" not in self.__dict__
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Return an iterator over `fn(*items)` for the zipped iterables, in order.
+
+        timeout: seconds from this call; `next` raises TimeoutError when it has passed.
+        chunksize: accepted as the stdlib's is; it has no effect on threads.
+        buffersize: at most so many tasks whose results were not taken; None: all are submitted
+            at once.  The iterables are only iterated in the caller's thread.
+
+        Closing the iterator, or an error from it, cancels what has not started.
+        Source: `Executor.map` of CPython 3.14.
+
+        >>> with ThreadPoolExecutor(2) as pool:
+        ...     list(pool.map(pow, [2, 3], [3, 2]))
+        [8, 9]
+        """
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
+        end = None if timeout is None else timeout + time.monotonic()
+        rows: Iterator[Any]
+        if buffersize is None and self._submits_directly():
+            if len(iterables) == 1:
+                tasks = self._submit_rows(fn, iter(iterables[0]), False, True)
+            else:
+                tasks = self._submit_rows(fn, zip(*iterables, strict=False), True, True)
+            tasks.reverse()
+            return _results(tasks, end)
+        rows = zip(*iterables, strict=False)
+        if buffersize is None:
+            tasks = [self.submit(fn, *row) for row in rows]
+            tasks.reverse()
+            return _results(tasks, end)
+        buffered = deque(self.submit(fn, *row) for row in itertools.islice(rows, buffersize))
+        return _buffered_results(buffered, end, weakref.ref(self), fn, rows)
+
+    def submit_many(self, fn: Callable[..., T], *iterables: Iterable[Any]) -> list[Task[T]]:
+        """Submit `fn(*items)` for the zipped iterables at once; return the tasks in order.
+
+        All are published together, with one wake, or, if an iterable raises, none.
+
+        >>> with ThreadPoolExecutor(2) as pool:
+        ...     [task.result() for task in pool.submit_many(abs, [-1, 2, -3])]
+        [1, 2, 3]
+        """
+        if not iterables:
+            raise TypeError("submit_many() needs at least one iterable")
+        if not self._submits_directly():
+            return [self.submit(fn, *row) for row in zip(*iterables, strict=False)]
+        if len(iterables) == 1:
+            return self._submit_rows(fn, iter(iterables[0]), False, False)
+        return self._submit_rows(fn, zip(*iterables, strict=False), True, False)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more tasks; those accepted are run, or cancelled with `cancel_futures`.
+
+        wait: return only when every task has ended and the threads have left.  A task that
+            shuts its own pool down does not wait, as it would wait for itself.
+
+        May be called again, from any thread, also from signal handlers.
+        """
+        core = self._core
+        self._shutdown = True
+        core.close()
+        if cancel_futures:
+            core.cancel_pending()
+        if wait and _core.worker_pool() != core.pool_address:
+            self._join(core)
+
+    def _join(self, core: Any) -> None:
+        joined: set[threading.Thread] = set()
+        while True:
+            threads = set(self._threads)
+            for thread in threads - joined:
+                thread.join()
+            joined = threads
+            # a submit that was accepted before may be about to start a thread; not if it is
+            # this thread's own, which then is below us
+            if self._threads == joined and (core.started <= len(joined) or _core.is_starting()):
+                return
+            time.sleep(0)
+
+    def stats(self) -> PoolStats:
+        """Return a snapshot of the pool's counters."""
+        return read_stats(self._core)
+
+    @property
+    def worker_count(self) -> int:
+        """Worker threads that are running."""
+        return self.stats().workers
+
+
+def _break(core: Any, cause: BaseException) -> None:
+    """Fail everything that is pending; the core takes no more."""
+    core.break_()
+    while core.pending:
+        task = core.take()
+        if task is None:
+            time.sleep(0)  # a submit is between reserving its place and filling it
+        else:
+            error = BrokenThreadPool(_BROKEN)
+            error.__cause__ = cause
+            if not task.done():
+                try:
+                    task.set_exception(error)
+                except concurrent.futures.InvalidStateError:
+                    pass  # somebody cancelled it just now
+
+
+def _result_or_cancel(task: Task[T], timeout: float | None = None) -> T:
+    try:
+        try:
+            return task.result(timeout)
+        finally:
+            task.cancel()
+    finally:
+        del task  # break the cycle with the exception's traceback
+
+
+def _results(tasks: list[Task[T]], end: float | None) -> Iterator[T]:
+    """Yield the results of tasks in reverse order, letting go of each."""
+    try:
+        if end is None:
+            while tasks:
+                yield tasks.pop().result()
+        else:
+            while tasks:
+                yield _result_or_cancel(tasks.pop(), end - time.monotonic())
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _buffered_results(
+    tasks: deque[Task[T]],
+    end: float | None,
+    pool: weakref.ref[ThreadPoolExecutor],
+    fn: Callable[..., T],
+    rows: Iterator[Any],
+) -> Iterator[T]:
+    """Yield results in order; submit one more row for each, while the pool is there."""
+    try:
+        while tasks:
+            owner = pool()
+            if owner is not None:
+                for row in itertools.islice(rows, 1):
+                    tasks.append(owner.submit(fn, *row))
+                del owner
+            timeout = None if end is None else end - time.monotonic()
+            yield _result_or_cancel(tasks.popleft(), timeout)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+class _WorkItem:
+    """What `_work_queue.get` hands out: a task that then will not run by itself."""
+
+    __slots__ = ("args", "fn", "future", "kwargs", "task")
+
+    def __init__(self, task: Task[Any], call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> None:
+        self.future = self.task = task
+        self.fn, self.args, self.kwargs = call
+
+
+class _WorkQueue:
+    """The queue of a pool as code that looks into the stdlib's pool expects to find it."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+
+    def qsize(self) -> int:
+        """Return how many tasks are pending."""
+        return int(self._core.pending)
+
+    def empty(self) -> bool:
+        """Return whether nothing is pending."""
+        return self.qsize() == 0
+
+    def get_nowait(self) -> _WorkItem:
+        """Take a pending task out; `queue.Empty` if there is none."""
+        while (task := self._core.take()) is not None:
+            call = task._take_call()
+            if call is not None:
+                return _WorkItem(task, call)
+        raise queue.Empty
+
+    def get(self, block: bool = True, timeout: float | None = None) -> _WorkItem:
+        """Take a pending task out; wait for one with `block`, at most `timeout` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return self.get_nowait()
+            except queue.Empty:
+                if not block or (end is not None and time.monotonic() >= end):
+                    raise
+            time.sleep(0.001)

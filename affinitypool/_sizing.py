@@ -1,0 +1,99 @@
+"""How many workers a pool gets when nobody says so."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+MAX_WORKERS = 512
+"""The largest number of workers of one pool."""
+
+_VARIABLE = "AFFINITYPOOL_MAX_WORKERS"
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process may keep busy, at least 1.
+
+    The smaller of the CPUs it may run on (the affinity mask, `PYTHON_CPU_COUNT`) and its
+    control group's quota, rounded up.
+    """
+    if hasattr(os, "process_cpu_count"):
+        count = os.process_cpu_count() or 1
+    elif hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    quota = cgroup_quota()
+    if quota is not None:
+        count = min(count, math.ceil(quota))
+    return max(1, count)
+
+
+def cgroup_quota(root: Path = _CGROUP_ROOT, own: Path = _OWN_CGROUP) -> float | None:
+    """Return the quota of this process's control group in CPUs, None if it has none.
+
+    Version 2 (`cpu.max`) and version 1 (`cpu.cfs_quota_us`); the tightest of the group and the
+    groups above it counts.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return None
+    quotas: list[float] = []
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers == "":
+            quotas += _quotas(root, path, _quota_v2)
+        elif "cpu" in controllers.split(","):
+            for mount in ("cpu", "cpu,cpuacct", controllers):
+                quotas += _quotas(root / mount, path, _quota_v1)
+    return min(quotas, default=None)
+
+
+def _quotas(mount: Path, path: str, read: object) -> list[float]:
+    """Read the quota of a group and of each above it, up to the mount point."""
+    assert callable(read)
+    found = []
+    group = mount / path.lstrip("/")
+    while True:
+        try:
+            quota = read(group)
+        except (OSError, ValueError):
+            quota = None
+        if quota is not None:
+            found.append(quota)
+        if group == mount or mount not in group.parents:
+            return found
+        group = group.parent
+
+
+def _quota_v2(group: Path) -> float | None:
+    quota, _, period = (group / "cpu.max").read_text().strip().partition(" ")
+    return None if quota == "max" else int(quota) / int(period or 100_000)
+
+
+def _quota_v1(group: Path) -> float | None:
+    quota = int((group / "cpu.cfs_quota_us").read_text())
+    period = int((group / "cpu.cfs_period_us").read_text())
+    return None if quota <= 0 or period <= 0 else quota / period
+
+
+def default_max_workers() -> int:
+    """Return `AFFINITYPOOL_MAX_WORKERS`, else min(32, usable CPUs + 4) as the stdlib does."""
+    text = os.environ.get(_VARIABLE)
+    if text is None or text == "":
+        return min(32, usable_cpus() + 4)
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= MAX_WORKERS:
+        raise ValueError(
+            f"the environment variable {_VARIABLE} must be an integer from 1 to {MAX_WORKERS}, "
+            f"not {text!r}"
+        )
+    return count

@@ -1,0 +1,129 @@
+"""Worker threads: how they start, what they do, and that the interpreter waits for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from affinitypool._binding import core as _core
+from affinitypool._binding import ffi, lib
+
+_logger = logging.getLogger("concurrent.futures")
+
+# Every worker thread that was started and has not ended, with the core it works for.
+_live: dict[WorkerThread, Any] = {}
+
+# threading.stack_size is process-wide: set, start a thread and restore it under this lock.
+_stack_size_lock = threading.RLock()
+
+
+class _Started(threading.Event):
+    """A thread's "has begun" event that `Thread.start` does not wait for.
+
+    A submit may run in a finalizer that interrupted a frame which holds what the new thread
+    needs to begin (threading's own locks), so no submit may wait for that.
+    """
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return True
+
+    def wait_begun(self) -> bool:
+        """Wait until the thread has begun."""
+        return super().wait()
+
+
+class WorkerThread(threading.Thread):
+    """A thread that spends its life in the C worker loop of one core.
+
+    It refers to the core, never to the pool object, so that a pool can be dropped.
+    """
+
+    def __init__(
+        self,
+        core: Any,
+        name: str,
+        initializer: Callable[..., object] | None,
+        initargs: tuple[Any, ...],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(name=name, daemon=False)
+        self._started = _Started()
+        self._core = core
+        self._initializer = initializer
+        self._initargs = initargs
+        self._failed = failed
+
+    def launch(self, stack_size: int | None) -> None:
+        """Start the thread without waiting for it; raises what `Thread.start` raises."""
+        _live[self] = self._core
+        try:
+            if stack_size is None:
+                self.start()
+            else:
+                with _stack_size_lock:
+                    before = threading.stack_size(stack_size)
+                    try:
+                        self.start()
+                    finally:
+                        threading.stack_size(before)
+        except BaseException:
+            _live.pop(self, None)
+            raise
+
+    def run(self) -> None:
+        """Run the initializer, then tasks until the core has ended."""
+        core, initializer, initargs = self._core, self._initializer, self._initargs
+        failed = self._failed
+        del self._core, self._initializer, self._initargs, self._failed
+        try:
+            if initializer is not None:
+                try:
+                    initializer(*initargs)
+                except BaseException as error:
+                    _logger.critical("Exception in initializer:", exc_info=True)
+                    failed(error)
+                    return
+            del initializer, initargs, failed
+            code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
+            if code != 0:
+                core.started_add(-1)
+                _logger.critical("A worker thread could not begin: error %d", code)
+        finally:
+            _live.pop(self, None)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended, also if it has not begun yet."""
+        started = self._started
+        if self in _live and isinstance(started, _Started):
+            started.wait_begun()
+        super().join(timeout)
+
+
+def _at_exit() -> None:
+    """Run what is pending and wait for every worker, before the interpreter goes."""
+    _core.set_exiting(True)
+    for core in list(_live.values()):
+        core.close()
+    while _live:
+        for thread in list(_live):
+            thread.join()
+            _live.pop(thread, None)
+
+
+def _after_fork_in_child() -> None:
+    """In a child none of the parent's workers exists."""
+    _live.clear()
+
+
+def _register_exit() -> None:
+    # Workers are no daemons, and threading joins those before it calls atexit: this hook is
+    # the one that comes earlier.  The stdlib's pool uses it too.
+    threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+_register_exit()

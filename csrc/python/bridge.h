@@ -1,0 +1,226 @@
+/* What the files of the CPython bridge share.
+ *
+ * Overview.  The bridge gives the scheduler core Python tasks to run.  Its objects:
+ *
+ *     core       what a pool's threads share and what outlives the pool object   core.c
+ *     TaskBase   a task and its future in one object                            task.c
+ *     observer   what a task grows once somebody looks at it from outside       observe.c
+ *     Condition  the task's `_condition`                                        condition.c
+ *     PoolBase   submit and its batch forms                                     pool.c
+ *     worker     the loop that every worker thread lives in                     worker.c
+ *     Completions  collects finished tasks for wait and as_completed            completions.c
+ *
+ * "Attached" means that the calling thread holds the interpreter (the GIL, or an attached
+ * thread state on a free-threaded build); "detached" that it does not.
+ *
+ * Fields that several threads use are one of: atomic; written only before the task's state is
+ * published and read only after that; or guarded by the object's critical section, which is
+ * the GIL itself on a build that has one.  Inside a critical section no Python code runs.
+ */
+#ifndef AFFINITYPOOL_BRIDGE_H
+#define AFFINITYPOOL_BRIDGE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+
+#include "../affinitypool.h"
+#include "../sync/atomic.h"
+#include "../sync/cpu.h"
+#include "../sync/wait.h"
+
+#ifndef Py_BEGIN_CRITICAL_SECTION
+#define Py_BEGIN_CRITICAL_SECTION(op) {
+#define Py_END_CRITICAL_SECTION() }
+#endif
+
+/* ---- core: what threads share, in memory that stays a core for ever (core.c) ------------ */
+
+enum { AP_REFUSE_CLOSED = 1, AP_REFUSE_BROKEN = 2 };
+
+typedef struct ap_core {
+    ap_pool *pool; /* compared, never followed, by threads that only hold a task */
+    uint32_t max_workers;
+    uint32_t cpus;
+
+    /* read by every submit, written by shutdown and the first max_workers submits */
+    _Alignas(AP_LINE) ap_atomic_u32 refuse; /* AP_REFUSE_ bits */
+    ap_atomic_u32 cancelling;               /* workers cancel what they take */
+    ap_atomic_u32 started;                  /* worker threads asked for and not failed */
+
+    /* used while started < max_workers only */
+    _Alignas(AP_LINE) ap_atomic_u32 available; /* workers that found the queues empty, less the
+                                                  submits that counted on one of them */
+    /* used by threads that wait for a result */
+    _Alignas(AP_LINE) ap_atomic_u32 busy; /* workers between finding a task and finding none */
+    ap_atomic_u32 spin_credit;            /* recent waits that ended while spinning */
+    ap_atomic_u32 waits;                  /* waits begun, to probe again now and then */
+
+    struct ap_core *next_free;
+} ap_core;
+
+typedef struct {
+    PyObject_HEAD
+    ap_core *core;
+} ap_core_object;
+
+extern PyTypeObject *ap__core_type;
+int ap__core_setup(PyObject *module);
+/* Cancels every queued task; returns how many that were. */
+Py_ssize_t ap__core_cancel_queued(ap_core *core);
+
+/* ---- task ------------------------------------------------------------------------------- */
+
+enum {
+    AP_PENDING = 0,
+    AP_RUNNING = 1,
+    AP_FINISHED = 2,
+    AP_CANCELLED = 3,
+    AP_STATE = 3,     /* mask of the four above */
+    AP_WAITED = 4,    /* somebody sleeps on the state word */
+    AP_OBSERVED = 8,  /* an observer may hold a condition, waiters, callbacks or watchers */
+    AP_OVERRIDE = 16, /* the outcome is the observer's: it was set from outside */
+    AP_TAKEN = 32,    /* pending, and its call was handed out by _work_queue.get */
+    AP_HANDOVER = 64, /* running, its outcome is decided, and the worker, which has dropped its
+                         reference, publishes it without the GIL in a few instructions */
+};
+
+/* What a task grows when it is first looked at from outside.  Guarded by the task's critical
+ * section; the pointer to it is set once. */
+typedef struct ap_observer {
+    PyObject *condition; /* Condition, or NULL until touched */
+    PyObject *waiters;   /* the list that the stdlib's wait and as_completed append to */
+    PyObject *callbacks; /* list of callables; taken whole when the task is done */
+    PyObject *watchers;  /* list of Completions; taken whole when the task is done */
+    PyObject *outcome;   /* with AP_OVERRIDE */
+    PyObject *traceback;
+    bool failed;
+} ap_observer;
+
+typedef struct {
+    PyObject_HEAD
+    ap_task header;
+    ap_atomic_u32 state;
+    uint16_t nargs; /* positional arguments; UINT16_MAX: as many as the tuple says */
+    uint8_t failed; /* outcome is an exception */
+    uint8_t isolated; /* without a context of its own it runs in an empty one */
+    ap_core *core;    /* NULL for a task made by Task(), which is never queued */
+    PyObject *fn;
+    PyObject *args;    /* one positional argument, or a tuple; when failed, the traceback */
+    PyObject *outcome; /* while pending, the names of keyword arguments */
+    PyObject *context; /* to run in, or NULL */
+    ap_observer *observer;
+} ap_pytask;
+
+extern PyTypeObject *ap__task_base_type; /* _core.TaskBase */
+extern PyTypeObject *ap__task_type;      /* affinitypool.Task, set by configure() */
+
+/* Set once by configure(): what the bridge needs from the Python layer. */
+typedef struct {
+    PyObject *cancelled_error;
+    PyObject *invalid_state_error;
+    PyObject *submit_error;
+    PyObject *log_callback; /* log_callback(task, error): a callback raised */
+    PyObject *log_state;    /* log_state(task): set_running_or_notify_cancel came too late */
+} ap_hooks;
+extern ap_hooks ap__hooks;
+
+int ap__task_setup(PyObject *module);
+void ap__task_run_header(ap_task *task, ap_worker *worker); /* marks a Python task */
+
+static inline ap_pytask *ap__task_from_header(ap_task *header)
+{
+    return (ap_pytask *)(void *)((char *)header - offsetof(ap_pytask, header));
+}
+
+static inline bool ap__state_is_done(uint32_t state)
+{
+    return (state & AP_STATE) >= AP_FINISHED;
+}
+
+/* A pending task with a reference for the caller and one for the queue; NULL with an exception.
+ * `values` are nargs positional arguments followed by those that kwnames names. */
+ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, size_t nargs,
+                        PyObject *kwnames, bool isolated);
+/* Drops the queue's reference of a task that was never queued. */
+void ap__task_unqueue(ap_pytask *task);
+
+/* run.c: starting, running and publishing ---------------------------------------------- */
+
+/* PENDING to RUNNING; false if the task was cancelled, set from outside, or taken. */
+bool ap__task_start(ap_pytask *task);
+/* Calls a started task's function and keeps its outcome; publishes nothing.  Attached.
+ * `*empty` is a context that is entered and empty, for isolated tasks; it may be replaced. */
+void ap__task_call(ap_pytask *task, PyObject **empty);
+/* Publishes the outcome if nobody observes the task.  Attached or detached.  False: observed,
+ * or decided from outside; then ap__task_settle_run must be called, attached. */
+bool ap__task_publish_try(ap_pytask *task);
+#ifndef Py_GIL_DISABLED
+/* Drops the caller's reference, detaches, and publishes then.  Attached before, detached after,
+ * with the thread state in *thread.  False, and nothing done: the task is observed, or nobody
+ * else holds it. */
+bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread);
+#endif
+/* Waits until a hand-over in progress is complete.  Attached. */
+void ap__task_await_handover(ap_pytask *task);
+void ap__task_settle_run(ap_pytask *task);
+static inline void ap__task_publish(ap_pytask *task)
+{
+    if (!ap__task_publish_try(task))
+        ap__task_settle_run(task);
+}
+/* If the calling thread is a worker of the task's pool and the task has not started: runs it
+ * here.  1: it ran; 0: it did not; -1: RecursionError is set. */
+int ap__task_run_inline(ap_pytask *task);
+/* Cancels a pending task. */
+bool ap__task_cancel(ap_pytask *task);
+/* Drops function, arguments and context.  By whoever moved the task out of PENDING. */
+void ap__task_drop_call(ap_pytask *task);
+
+/* observe.c ------------------------------------------------------------------------------ */
+
+enum { AP_FROM_PENDING = 1 << AP_PENDING, AP_FROM_RUNNING = 1 << AP_RUNNING };
+
+/* Moves the task from one of the states in `from` to `to` (with flags), under its condition if
+ * it has one, and tells everyone: waiters, watchers, sleepers, callbacks.  An override's outcome
+ * is taken over from `outcome` (stolen).  False, and nothing changed, if the state was another.
+ * Attached. */
+bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome, bool failed);
+ap_observer *ap__task_observe(ap_pytask *task); /* NULL with MemoryError */
+void ap__observer_free(ap_observer *observer);
+PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn);
+/* 1: installed, 0: the task is done, -1: exception. */
+int ap__task_watch(ap_pytask *task, PyObject *completions);
+void ap__task_unwatch(ap_pytask *task, PyObject *completions);
+
+/* block.c: waiting for a task ------------------------------------------------------------- */
+
+/* Seconds, None or NULL to an absolute deadline; -1 with an exception.  *past is set for 0 or
+ * less. */
+int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past);
+/* Waits until the task is done.  1: done; 0: the deadline passed; -1: exception (a signal
+ * handler raised). */
+int ap__task_wait(ap_pytask *task, uint64_t deadline);
+/* The same for any word: waits while it holds `value`. */
+int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline);
+
+/* Threads that are inside a wait of ours and have let go of the interpreter (block.c). */
+extern ap_atomic_u32 ap__waiting_detached;
+
+/* condition.c, completions.c, pool.c, worker.c -------------------------------------------- */
+
+extern PyTypeObject *ap__condition_type;
+int ap__condition_setup(PyObject *module);
+PyObject *ap__condition_new(void);
+void ap__condition_acquire(PyObject *condition);
+void ap__condition_release(PyObject *condition);
+void ap__condition_notify_all(PyObject *condition);
+
+extern PyTypeObject *ap__completions_type;
+int ap__completions_setup(PyObject *module);
+void ap__completions_post(PyObject *completions, ap_pytask *task);
+
+int ap__pool_setup(PyObject *module);
+extern ap_atomic_u32 ap__interpreter_exiting;
+
+#endif

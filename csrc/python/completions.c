@@ -1,0 +1,197 @@
+/* Completions: collects tasks as they end, for wait and as_completed.
+ *
+ * Overview.  `watch(task)` puts the collector in the task's list of watchers; whoever settles
+ * the task posts it here.  `get(timeout)` takes all that have been posted, in order of
+ * completion, and waits for the first if there is none.
+ *
+ *     posting (attached)                          getting (attached)
+ *     1  append to `done`, critical section       1  load `sequence`, acquire
+ *     2  add 1 to `sequence`, acq_rel             2  take `done`, critical section; not empty:
+ *     3  wake if somebody sleeps on it               return it
+ *                                                 3  sleep while `sequence` is what 1 loaded
+ *
+ * A post after 2 changes `sequence` after 1, so 3 does not sleep through it.
+ */
+#include "bridge.h"
+
+typedef struct {
+    PyObject_HEAD
+    ap_atomic_u32 sequence;
+    ap_atomic_u32 sleepers;
+    PyObject *done; /* list of tasks */
+} ap_completions;
+
+PyTypeObject *ap__completions_type;
+
+void ap__completions_post(PyObject *op, ap_pytask *task)
+{
+    ap_completions *self = (ap_completions *)op;
+    int failed;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    if (!self->done)
+        self->done = PyList_New(0);
+    failed = !self->done || PyList_Append(self->done, (PyObject *)task) < 0;
+    Py_END_CRITICAL_SECTION();
+    if (failed)
+        PyErr_WriteUnraisable((PyObject *)task);
+    /* seq_cst pairs with the sleepers RMW in completions_get: one of both sees the other */
+    ap_u32_add_seq_cst(&self->sequence, 1);
+    if (ap_u32_load_seq_cst(&self->sleepers))
+        ap_wake_u32(&self->sequence, UINT32_MAX);
+}
+
+static PyObject *completions_new(PyTypeObject *type, PyObject *Py_UNUSED(args),
+                                 PyObject *Py_UNUSED(kwargs))
+{
+    return type->tp_alloc(type, 0);
+}
+
+static PyObject *take_done(ap_completions *self)
+{
+    PyObject *done;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    done = self->done;
+    self->done = NULL;
+    Py_END_CRITICAL_SECTION();
+    return done;
+}
+
+/* get(timeout=None): the tasks that ended; an empty list when the timeout passed. */
+static PyObject *completions_get(PyObject *op, PyObject *args)
+{
+    ap_completions *self = (ap_completions *)op;
+    PyObject *timeout = NULL;
+    uint64_t deadline;
+    bool past;
+    if (!PyArg_ParseTuple(args, "|O", &timeout))
+        return NULL;
+    if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
+        return NULL;
+    for (;;) {
+        uint32_t sequence = ap_u32_load_acquire(&self->sequence);
+        PyObject *done = take_done(self);
+        if (done)
+            return done;
+        ap_u32_add_seq_cst(&self->sleepers, 1); /* pairs with the load in post */
+        int woken = ap__word_wait(&self->sequence, sequence, deadline);
+        ap_u32_sub_seq_cst(&self->sleepers, 1);
+        if (woken < 0)
+            return NULL;
+        if (!woken)
+            return PyList_New(0);
+    }
+}
+
+static bool is_task(PyObject *task)
+{
+    if (PyObject_TypeCheck(task, ap__task_base_type))
+        return true;
+    PyErr_Format(PyExc_TypeError, "expected a Task, not %.200s", Py_TYPE(task)->tp_name);
+    return false;
+}
+
+static PyObject *completions_watch(PyObject *op, PyObject *task)
+{
+    if (!is_task(task))
+        return NULL;
+    int in = ap__task_watch((ap_pytask *)task, op);
+    return in < 0 ? NULL : PyBool_FromLong(in);
+}
+
+static PyObject *completions_unwatch(PyObject *op, PyObject *task)
+{
+    if (!is_task(task))
+        return NULL;
+    ap__task_unwatch((ap_pytask *)task, op);
+    Py_RETURN_NONE;
+}
+
+static int completions_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(((ap_completions *)op)->done);
+    return 0;
+}
+
+static int completions_clear(PyObject *op)
+{
+    Py_CLEAR(((ap_completions *)op)->done);
+    return 0;
+}
+
+static void completions_dealloc(PyObject *op)
+{
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    completions_clear(op);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* wait_all(tasks, timeout): waits for each in turn.  True if all are done, False when the
+ * timeout has passed.  In a worker it runs tasks of its own pool that have not started. */
+static PyObject *wait_all(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *tasks, *timeout;
+    uint64_t deadline;
+    bool past;
+    if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &tasks, &timeout))
+        return NULL;
+    if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(tasks); i++) {
+        PyObject *op = Py_NewRef(PyList_GET_ITEM(tasks, i));
+        int done = -1;
+        if (is_task(op)) {
+            ap_pytask *task = (ap_pytask *)op;
+            done = past ? 0 : ap__task_run_inline(task);
+            if (!done)
+                done = ap__task_wait(task, deadline);
+        }
+        Py_DECREF(op);
+        if (done < 0)
+            return NULL;
+        if (!done)
+            Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+}
+
+static PyMethodDef completions_methods[] = {
+    {"watch", completions_watch, METH_O, "Collect the task when it ends; False if it is done."},
+    {"unwatch", completions_unwatch, METH_O, "Take one watch() back."},
+    {"get", completions_get, METH_VARARGS,
+     "Take what has ended; wait for the first.  [] when the timeout has passed."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef functions[] = {
+    {"wait_all", wait_all, METH_VARARGS, "Wait for each task of a list; False on timeout."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot completions_slots[] = {
+    {Py_tp_doc, "Collects tasks as they end."},
+    {Py_tp_new, completions_new},
+    {Py_tp_dealloc, completions_dealloc},
+    {Py_tp_traverse, completions_traverse},
+    {Py_tp_clear, completions_clear},
+    {Py_tp_methods, completions_methods},
+    {0, NULL},
+};
+
+static PyType_Spec completions_spec = {
+    .name = "affinitypool._core.Completions",
+    .basicsize = sizeof(ap_completions),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = completions_slots,
+};
+
+int ap__completions_setup(PyObject *module)
+{
+    ap__completions_type = (PyTypeObject *)PyType_FromSpec(&completions_spec);
+    if (!ap__completions_type ||
+        PyModule_AddObjectRef(module, "Completions", (PyObject *)ap__completions_type) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, functions);
+}

@@ -1,0 +1,210 @@
+/* The core of a Python pool: what the pool object, its workers and its tasks share.
+ *
+ * Overview.  A `_core.Core` object owns the scheduler pool and an ap_core.  The pool object and
+ * each worker thread hold the Core; tasks hold a bare pointer to the ap_core.  A task may
+ * outlive its pool, and a thread that waits for a task may look at the ap_core just as the last
+ * worker leaves.  So the memory of an ap_core stays an ap_core for ever: it goes to a free list
+ * and serves the next pool.  A stale reader sees another pool's hints, or compares a task's
+ * pool with its own and finds them equal although they were not; it then tries to start a task
+ * that is done, which fails.  The number of ap_cores is the largest number of pools that were
+ * alive at once.
+ */
+#include "bridge.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+PyTypeObject *ap__core_type;
+
+static ap_core *free_cores; /* guarded by the type's critical section */
+
+static ap_core *core_acquire(void)
+{
+    ap_core *core;
+    Py_BEGIN_CRITICAL_SECTION(ap__core_type);
+    core = free_cores;
+    if (core)
+        free_cores = core->next_free;
+    Py_END_CRITICAL_SECTION();
+    if (!core)
+        core = aligned_alloc(AP_LINE, (sizeof *core + AP_LINE - 1) / AP_LINE * AP_LINE);
+    return core;
+}
+
+static void core_recycle(ap_core *core)
+{
+    Py_BEGIN_CRITICAL_SECTION(ap__core_type);
+    core->next_free = free_cores;
+    free_cores = core;
+    Py_END_CRITICAL_SECTION();
+}
+
+static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"max_workers", "shards", "cpus", NULL};
+    unsigned int max_workers, shards = 0, cpus = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|II", names, &max_workers, &shards, &cpus))
+        return NULL;
+    ap_core_object *self = (ap_core_object *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    ap_core *core = core_acquire();
+    if (!core) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    ap_pool *pool;
+    ap_pool_options options = {.max_workers = max_workers, .shards = shards, .cpus = cpus};
+    int code = ap_pool_new(&options, &pool);
+    if (code < 0) {
+        core_recycle(core);
+        Py_DECREF(self);
+        if (code == AP_E_NOMEM)
+            return PyErr_NoMemory();
+        return PyErr_Format(PyExc_ValueError, "max_workers must be from 1 to %d", AP_MAX_WORKERS);
+    }
+    core->pool = pool;
+    core->max_workers = max_workers;
+    core->cpus = cpus ? cpus : ap_cpu_count();
+    ap_u32_store_relaxed(&core->refuse, 0);
+    ap_u32_store_relaxed(&core->cancelling, 0);
+    ap_u32_store_relaxed(&core->started, 0);
+    ap_u32_store_relaxed(&core->available, 0);
+    ap_u32_store_relaxed(&core->busy, 0);
+    ap_u32_store_relaxed(&core->spin_credit, 4);
+    ap_u32_store_relaxed(&core->waits, 0);
+    self->core = core;
+    return (PyObject *)self;
+}
+
+Py_ssize_t ap__core_cancel_queued(ap_core *core)
+{
+    Py_ssize_t count = 0;
+    ap_task *header;
+    while ((header = ap_pool_take_try(core->pool))) {
+        ap_pytask *task = ap__task_from_header(header);
+        count += ap__task_cancel(task);
+        Py_DECREF(task);
+    }
+    return count;
+}
+
+static void core_dealloc(PyObject *op)
+{
+    ap_core_object *self = (ap_core_object *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    ap_core *core = self->core;
+    if (core) {
+        PyObject *error_type, *error, *traceback;
+        PyErr_Fetch(&error_type, &error, &traceback);
+        ap_pool_close(core->pool);
+        ap__core_cancel_queued(core); /* no worker is left, and nobody can add one */
+        ap_pool_release(core->pool);
+        core_recycle(core);
+        PyErr_Restore(error_type, error, traceback);
+    }
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    ap_core *core = ((ap_core_object *)op)->core;
+    ap_u32_or_seq_cst(&core->refuse, AP_REFUSE_CLOSED);
+    ap_pool_close(core->pool);
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_break(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    ap_core *core = ((ap_core_object *)op)->core;
+    ap_u32_or_seq_cst(&core->refuse, AP_REFUSE_BROKEN);
+    ap_pool_close(core->pool);
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_cancel_pending(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    ap_core *core = ((ap_core_object *)op)->core;
+    ap_u32_store_seq_cst(&core->cancelling, 1);
+    return PyLong_FromSsize_t(ap__core_cancel_queued(core));
+}
+
+/* A task taken out of the queue, with the queue's reference, or None. */
+static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    ap_task *header = ap_pool_take_try(((ap_core_object *)op)->core->pool);
+    if (!header)
+        Py_RETURN_NONE;
+    return (PyObject *)ap__task_from_header(header);
+}
+
+static PyObject *core_started_add(PyObject *op, PyObject *arg)
+{
+    ap_core *core = ((ap_core_object *)op)->core;
+    long delta = PyLong_AsLong(arg);
+    if (delta == -1 && PyErr_Occurred())
+        return NULL;
+    ap_u32_add_seq_cst(&core->started, (uint32_t)delta);
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_pending(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(ap_pool_pending(((ap_core_object *)op)->core->pool));
+}
+
+static PyObject *core_address(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(op);
+}
+
+static PyObject *core_pool_address(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(((ap_core_object *)op)->core->pool);
+}
+
+static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLong(ap_u32_load_acquire(&((ap_core_object *)op)->core->started));
+}
+
+static PyMethodDef core_methods[] = {
+    {"close", core_close, METH_NOARGS, "Refuse further tasks; workers leave once all ran."},
+    {"break_", core_break, METH_NOARGS, "As close(), and submits raise BrokenThreadPool."},
+    {"cancel_pending", core_cancel_pending, METH_NOARGS,
+     "Cancel every queued task, and every one that a worker takes from now on."},
+    {"take", core_take, METH_NOARGS, "Take one queued task out of the queue, or None."},
+    {"started_add", core_started_add, METH_O, "Correct the count of worker threads."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef core_getset[] = {
+    {"pending", core_pending, NULL, "Tasks queued and not taken by a worker.", NULL},
+    {"address", core_address, NULL, "What ap_python_worker_run takes.", NULL},
+    {"pool_address", core_pool_address, NULL, "The ap_pool, for _core.lib.", NULL},
+    {"started", core_started, NULL, "Worker threads that were started.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot core_slots[] = {
+    {Py_tp_doc, "Core(max_workers, shards=0, cpus=0): the scheduler and what its users share."},
+    {Py_tp_new, core_new},
+    {Py_tp_dealloc, core_dealloc},
+    {Py_tp_methods, core_methods},
+    {Py_tp_getset, core_getset},
+    {0, NULL},
+};
+
+static PyType_Spec core_spec = {
+    .name = "affinitypool._core.Core",
+    .basicsize = sizeof(ap_core_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = core_slots,
+};
+
+int ap__core_setup(PyObject *module)
+{
+    ap__core_type = (PyTypeObject *)PyType_FromSpec(&core_spec);
+    return ap__core_type ? PyModule_AddObjectRef(module, "Core", (PyObject *)ap__core_type) : -1;
+}

@@ -1,0 +1,71 @@
+/* Puts the bridge into the cffi module, so that one shared object holds both. */
+#include "bridge.h"
+#include "worker.h"
+
+/* configure(task_type, CancelledError, InvalidStateError, SubmitError, log_callback, log_state) */
+static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *type;
+    ap_hooks hooks;
+    if (!PyArg_ParseTuple(args, "O!OOOOO", &PyType_Type, &type, &hooks.cancelled_error,
+                          &hooks.invalid_state_error, &hooks.submit_error, &hooks.log_callback,
+                          &hooks.log_state))
+        return NULL;
+    if (!PyType_IsSubtype((PyTypeObject *)type, ap__task_base_type)) {
+        PyErr_SetString(PyExc_TypeError, "the task type must inherit TaskBase");
+        return NULL;
+    }
+    Py_INCREF(hooks.cancelled_error);
+    Py_INCREF(hooks.invalid_state_error);
+    Py_INCREF(hooks.submit_error);
+    Py_INCREF(hooks.log_callback);
+    Py_INCREF(hooks.log_state);
+    ap__hooks = hooks;
+    ap__task_type = (PyTypeObject *)Py_NewRef(type);
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag)
+{
+    int exiting = PyObject_IsTrue(flag);
+    if (exiting < 0)
+        return NULL;
+    ap_u32_store_release(&ap__interpreter_exiting, (uint32_t)exiting);
+    Py_RETURN_NONE;
+}
+
+/* worker_core(): the address of the pool whose worker the calling thread is, or None. */
+static PyObject *worker_pool(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    ap_worker *worker = ap_worker_current();
+    if (!worker)
+        Py_RETURN_NONE;
+    return PyLong_FromVoidPtr(ap_worker_pool(worker));
+}
+
+static PyMethodDef functions[] = {
+    {"configure", configure, METH_VARARGS, "Give the bridge what it needs of the Python layer."},
+    {"set_exiting", set_exiting, METH_O, "Whether submits are refused: the interpreter exits."},
+    {"worker_pool", worker_pool, METH_NOARGS,
+     "The address of the ap_pool whose worker the calling thread is, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+int ap_python_bind(void *pointer)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *module = (PyObject *)pointer;
+    int code = 0;
+    if (PyModule_AddFunctions(module, functions) < 0 || ap__core_setup(module) < 0 ||
+        ap__task_setup(module) < 0 || ap__condition_setup(module) < 0 ||
+        ap__completions_setup(module) < 0 || ap__pool_setup(module) < 0)
+        code = -1;
+#ifdef Py_GIL_DISABLED
+    if (code == 0 && PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0)
+        code = -1;
+#endif
+    if (code < 0)
+        PyErr_Print();
+    PyGILState_Release(state);
+    return code;
+}

@@ -1,0 +1,264 @@
+/* A task that somebody looks at from outside: conditions, waiters, callbacks, watchers.
+ *
+ * Overview.  A task has no observer until `_condition`, `_waiters`, a callback or a watcher is
+ * first asked for.  From then on its state changes only in ap__task_settle.
+ *
+ *     observing (attached)                        settling (attached)
+ *     1  make the observer                        1  take `_condition`, if there is one
+ *     2  in the critical section: put the         2  in the critical section: if a condition
+ *        entry in, OR the state with OBSERVED        came meanwhile, start again; change the
+ *     3  it was done already: take the entry         state; take callbacks and watchers whole
+ *        out again, and tell at once              3  tell waiters, notify, let go, wake, tell
+ *                                                    watchers, call callbacks
+ *
+ * Both run in the task's critical section, so an entry is either in the lists that 2 takes or
+ * sees the state done.  The one change outside is ap__task_publish_try's CAS, which expects
+ * OBSERVED clear: it either comes before the OR, which then sees the task done, or fails.  (A
+ * hand-over is waited for: run.c.)
+ *
+ * The stdlib's wait and as_completed count unfinished futures while they hold every condition;
+ * as 2 happens under the condition, no task finishes while they count.
+ */
+#include "bridge.h"
+
+#include <stdlib.h>
+
+ap_observer *ap__task_observe(ap_pytask *task)
+{
+    ap_observer *fresh = NULL, *observer = NULL;
+    if (!task->observer) {
+        fresh = calloc(1, sizeof *fresh);
+        if (!fresh) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+    }
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
+    if (!task->observer) {
+        task->observer = fresh;
+        fresh = NULL;
+#ifndef Py_GIL_DISABLED
+        if (!PyObject_GC_IsTracked((PyObject *)task))
+            PyObject_GC_Track(task);
+#endif
+    }
+    observer = task->observer;
+    Py_END_CRITICAL_SECTION();
+    free(fresh);
+    return observer;
+}
+
+void ap__observer_free(ap_observer *observer)
+{
+    if (!observer)
+        return;
+    Py_XDECREF(observer->condition);
+    Py_XDECREF(observer->waiters);
+    Py_XDECREF(observer->callbacks);
+    Py_XDECREF(observer->watchers);
+    Py_XDECREF(observer->outcome);
+    Py_XDECREF(observer->traceback);
+    free(observer);
+}
+
+/* In the critical section: sets OBSERVED; true if the task was done before it was set. */
+static bool mark_observed(ap_pytask *task)
+{
+    /* acquire pairs with the publishing CAS: if it came first, the outcome is visible */
+    return ap__state_is_done(ap_u32_or_acq_rel(&task->state, AP_OBSERVED));
+}
+
+/* Puts `item` in the list *slot of the task's observer.  1: it is in; 0: the task is done;
+ * -1: exception. */
+static int enlist(ap_pytask *task, PyObject **slot, PyObject *item)
+{
+    PyObject *spare = NULL;
+    int result;
+    if (!*slot && !(spare = PyList_New(0)))
+        return -1;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
+    ap__task_await_handover(task);
+    if (ap__state_is_done(ap_u32_load_acquire(&task->state))) {
+        result = 0;
+    } else {
+        if (!*slot) {
+            *slot = spare ? spare : PyList_New(0);
+            spare = NULL;
+        }
+        result = !*slot || PyList_Append(*slot, item) < 0 ? -1 : 1;
+        if (result == 1 && mark_observed(task)) {
+            Py_ssize_t size = PyList_GET_SIZE(*slot);
+            result = PyList_SetSlice(*slot, size - 1, size, NULL) < 0 ? -1 : 0;
+        }
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(spare);
+    return result;
+}
+
+/* Calls one callback; whatever it raises is logged (`swallow`) or, if it is no Exception,
+ * left to the caller. */
+static int call_back(ap_pytask *task, PyObject *fn, bool swallow)
+{
+    PyObject *result = PyObject_CallOneArg(fn, (PyObject *)task);
+    if (result) {
+        Py_DECREF(result);
+        return 0;
+    }
+    if (!swallow && !PyErr_ExceptionMatches(PyExc_Exception))
+        return -1;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback)
+        PyException_SetTraceback(error, traceback);
+    result = PyObject_CallFunctionObjArgs(ap__hooks.log_callback, (PyObject *)task, error, NULL);
+    if (!result)
+        PyErr_WriteUnraisable(fn);
+    Py_XDECREF(result);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+    return 0;
+}
+
+PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn)
+{
+    ap_pytask *task = (ap_pytask *)self;
+    if (!ap__state_is_done(ap_u32_load_acquire(&task->state))) {
+        ap_observer *observer = ap__task_observe(task);
+        if (!observer)
+            return NULL;
+        int in = enlist(task, &observer->callbacks, fn);
+        if (in < 0)
+            return NULL;
+        if (in)
+            Py_RETURN_NONE;
+    }
+    if (call_back(task, fn, false) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+int ap__task_watch(ap_pytask *task, PyObject *completions)
+{
+    if (ap__state_is_done(ap_u32_load_acquire(&task->state)))
+        return 0;
+    ap_observer *observer = ap__task_observe(task);
+    return observer ? enlist(task, &observer->watchers, completions) : -1;
+}
+
+void ap__task_unwatch(ap_pytask *task, PyObject *completions)
+{
+    PyObject *removed = NULL;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
+    PyObject *list = task->observer ? task->observer->watchers : NULL;
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+        if (PyList_GET_ITEM(list, i) == completions) {
+            removed = Py_NewRef(completions); /* so that nothing dies in the critical section */
+            if (PyList_SetSlice(list, i, i + 1, NULL) < 0)
+                PyErr_Clear();
+            break;
+        }
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(removed);
+}
+
+/* Tells the stdlib's waiters.  They are Python objects with add_result and its like. */
+static void tell_waiters(ap_pytask *task, PyObject *waiters, const char *method)
+{
+    PyObject *copy = PySequence_Tuple(waiters);
+    for (Py_ssize_t i = 0; copy && i < PyTuple_GET_SIZE(copy); i++) {
+        PyObject *result =
+            PyObject_CallMethod(PyTuple_GET_ITEM(copy, i), method, "O", (PyObject *)task);
+        if (!result)
+            PyErr_WriteUnraisable((PyObject *)task);
+        Py_XDECREF(result);
+    }
+    if (!copy)
+        PyErr_WriteUnraisable((PyObject *)task);
+    Py_XDECREF(copy);
+}
+
+bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome, bool failed)
+{
+    PyObject *condition = NULL, *waiters = NULL, *callbacks = NULL, *watchers = NULL;
+    ap_observer *observer = NULL;
+    uint32_t before = 0;
+    bool changed = false, again = true;
+
+    if ((to & AP_OVERRIDE) && !(observer = ap__task_observe(task))) {
+        PyErr_Clear();
+        return false;
+    }
+    while (again) {
+        Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
+        condition = task->observer ? Py_XNewRef(task->observer->condition) : NULL;
+        Py_END_CRITICAL_SECTION();
+        if (condition)
+            ap__condition_acquire(condition);
+        Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
+        observer = task->observer;
+        again = observer && observer->condition != condition;
+        if (!again) {
+            ap__task_await_handover(task);
+            before = ap_u32_load_relaxed(&task->state);
+            /* an override decides once; its outcome is in place before the state says so */
+            while (((1u << (before & AP_STATE)) & from)) {
+                if (to & AP_OVERRIDE) {
+                    observer->outcome = outcome;
+                    observer->failed = failed;
+                    observer->traceback = failed ? PyException_GetTraceback(outcome) : NULL;
+                }
+                /* release pairs with the acquire load of whoever reads the outcome */
+                if (ap_u32_cas_acq_rel(&task->state, &before, to | (before & AP_OBSERVED))) {
+                    changed = true;
+                    break;
+                }
+                if (to & AP_OVERRIDE) {
+                    Py_CLEAR(observer->traceback);
+                    observer->outcome = NULL;
+                }
+            }
+            if (changed && observer) {
+                waiters = Py_XNewRef(observer->waiters);
+                callbacks = observer->callbacks;
+                watchers = observer->watchers;
+                observer->callbacks = observer->watchers = NULL;
+            }
+        }
+        Py_END_CRITICAL_SECTION();
+        if (again && condition) {
+            ap__condition_release(condition);
+            Py_CLEAR(condition);
+        }
+    }
+    if (changed) {
+        if (waiters)
+            tell_waiters(task, waiters,
+                         (to & AP_STATE) == AP_CANCELLED ? "add_cancelled"
+                         : ((to & AP_OVERRIDE) ? failed : task->failed) ? "add_exception"
+                                                                        : "add_result");
+        if (condition)
+            ap__condition_notify_all(condition);
+    }
+    if (condition) {
+        ap__condition_release(condition);
+        Py_DECREF(condition);
+    }
+    Py_XDECREF(waiters);
+    if (!changed)
+        return false;
+    if ((before & AP_STATE) == AP_PENDING)
+        ap__task_drop_call(task);
+    if (before & AP_WAITED)
+        ap_wake_u32(&task->state, UINT32_MAX);
+    for (Py_ssize_t i = 0; watchers && i < PyList_GET_SIZE(watchers); i++)
+        ap__completions_post(PyList_GET_ITEM(watchers, i), task);
+    for (Py_ssize_t i = 0; callbacks && i < PyList_GET_SIZE(callbacks); i++)
+        call_back(task, PyList_GET_ITEM(callbacks, i), true);
+    Py_XDECREF(watchers);
+    Py_XDECREF(callbacks);
+    return true;
+}

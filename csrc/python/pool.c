@@ -1,0 +1,357 @@
+/* PoolBase: submit and its batch forms.
+ *
+ * Overview.  affinitypool.ThreadPoolExecutor inherits PoolBase and the stdlib's class.  One
+ * call of submit is one C call: signal handlers and finalizers come before or after it, never
+ * inside, and it takes no lock.  Threads are started by the Python layer, after the push.
+ *
+ *     submit                                      worker that finds the queues empty (worker.c)
+ *     1  push                                     1  add 1 to `available`
+ *     2  take 1 from `available`, or              2  publish the last task's outcome
+ *     3  add 1 to `started` and start a thread
+ *
+ * A caller that has seen a result and submits again finds `available` raised, so that submits in
+ * turn need one thread, and submits that all block need one each.  Once every thread is
+ * started neither side touches `available`.
+ */
+#include "bridge.h"
+
+typedef struct {
+    PyObject_HEAD
+    ap_core_object *core; /* set once by _bind */
+    bool isolated;        /* tasks run in a copy of their submitter's context */
+} ap_pool_base;
+
+ap_atomic_u32 ap__interpreter_exiting;
+
+#define METHOD(f) ((PyCFunction)(void (*)(void))(f))
+
+static _Thread_local bool starting_thread;
+
+/* The pool's core if it takes tasks; NULL with the exception that says why it does not. */
+static ap_core *open_core(PyObject *op)
+{
+    ap_core_object *object = ((ap_pool_base *)op)->core;
+    if (!object) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the pool is not initialised: call super().__init__() first");
+        return NULL;
+    }
+    if (ap_u32_load_acquire(&object->core->refuse) | ap_u32_load_acquire(&ap__interpreter_exiting)) {
+        PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
+        Py_XDECREF(none);
+        if (none)
+            PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
+        return NULL;
+    }
+    return object->core;
+}
+
+/* Turns a failed push into an exception. */
+static void push_failed(PyObject *op, int code)
+{
+    if (code == AP_E_CLOSED) {
+        PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
+        Py_XDECREF(none);
+        if (none)
+            PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
+    } else {
+        PyErr_SetString(ap__hooks.submit_error, "out of memory: the task was not queued");
+    }
+}
+
+static bool take_available(ap_core *core)
+{
+    uint32_t available = ap_u32_load_relaxed(&core->available);
+    while (available) {
+        /* acquire pairs with the worker's RMW: what it published after is not assumed here */
+        if (ap_u32_cas_acq_rel(&core->available, &available, available - 1))
+            return true;
+    }
+    return false;
+}
+
+/* Sees to it that a worker will come for a task that was pushed.  -1 with an exception. */
+static int ensure_worker(PyObject *op, ap_core *core)
+{
+    if (take_available(core) || starting_thread)
+        return 0;
+    uint32_t started = ap_u32_load_relaxed(&core->started);
+    do {
+        if (started >= core->max_workers)
+            return 0;
+    } while (!ap_u32_cas_seq_cst(&core->started, &started, started + 1));
+
+    starting_thread = true;
+    PyObject *none = PyObject_CallMethod(op, "_start_worker", "I", (unsigned int)started);
+    starting_thread = false;
+    if (none) {
+        Py_DECREF(none);
+        return 0;
+    }
+    uint32_t others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
+    if (others && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear(); /* those that run will come to it */
+        return 0;
+    }
+    if (!others) {
+        /* nobody will come: what was accepted is visibly cancelled */
+        PyObject *type, *error, *traceback;
+        PyErr_Fetch(&type, &error, &traceback);
+        ap__core_cancel_queued(core);
+        PyErr_Restore(type, error, traceback);
+    }
+    return -1;
+}
+
+static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames)
+{
+    if (nargs < 1) {
+        PyErr_SetString(PyExc_TypeError, "submit() missing 1 required positional argument: 'fn'");
+        return NULL;
+    }
+    ap_core *core = open_core(op);
+    if (!core)
+        return NULL;
+    ap_pytask *task = ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames,
+                                   ((ap_pool_base *)op)->isolated);
+    if (!task)
+        return NULL;
+    int code = ap_pool_push(core->pool, &task->header);
+    if (code < 0) {
+        ap__task_unqueue(task);
+        Py_DECREF(task);
+        push_failed(op, code);
+        return NULL;
+    }
+    if (ap_u32_load_relaxed(&core->started) < core->max_workers && ensure_worker(op, core) < 0) {
+        Py_DECREF(task);
+        return NULL;
+    }
+    return (PyObject *)task;
+}
+
+/* ---- many at once ---------------------------------------------------------------------- */
+
+#define BATCH 512
+#define BATCH_NS 20000u /* how long a made task may wait to be published by map */
+
+typedef struct {
+    PyObject *pool;
+    ap_core *core;
+    PyObject *tasks; /* list of all, in order */
+    Py_ssize_t published;
+} batch;
+
+/* Publishes the tasks of the list that are not published yet.  All or none of them. */
+static int publish(batch *self)
+{
+    Py_ssize_t size = PyList_GET_SIZE(self->tasks), count = size - self->published;
+    if (!count)
+        return 0;
+    ap_task *few[BATCH], **headers = few;
+    if (count > BATCH && !(headers = PyMem_New(ap_task *, count))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        headers[i] = &((ap_pytask *)PyList_GET_ITEM(self->tasks, self->published + i))->header;
+    int code = ap_pool_push_batch(self->core->pool, headers, (size_t)count);
+    if (headers != few)
+        PyMem_Free(headers);
+    if (code < 0) {
+        push_failed(self->pool, code);
+        return -1;
+    }
+    self->published = size;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
+            break;
+        if (ensure_worker(self->pool, self->core) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Drops the queue's references of what was made and not published. */
+static void unpublish(batch *self)
+{
+    for (Py_ssize_t i = self->published; i < PyList_GET_SIZE(self->tasks); i++)
+        ap__task_unqueue((ap_pytask *)PyList_GET_ITEM(self->tasks, i));
+}
+
+/* _submit_rows(fn, iterator, star, early) -> list of tasks
+ *
+ * One task for each item of the iterator: fn(item), or fn(*item) with `star`, when items are
+ * tuples.  With `early`, tasks are published while the iterator runs, and stay published if it
+ * raises; without, all at the end or none. */
+static PyObject *pool_submit_rows(PyObject *op, PyObject *args)
+{
+    PyObject *fn, *iterator;
+    int star, early;
+    if (!PyArg_ParseTuple(args, "OOpp", &fn, &iterator, &star, &early))
+        return NULL;
+    ap_core *core = open_core(op);
+    if (!core)
+        return NULL;
+    if (!PyIter_Check(iterator)) {
+        PyErr_Format(PyExc_TypeError, "expected an iterator, not %.200s",
+                     Py_TYPE(iterator)->tp_name);
+        return NULL;
+    }
+    batch self = {.pool = op, .core = core, .tasks = PyList_New(0)};
+    if (!self.tasks)
+        return NULL;
+    bool isolated = ((ap_pool_base *)op)->isolated;
+    uint64_t oldest = 0;
+    PyObject *item;
+    while ((item = PyIter_Next(iterator))) {
+        ap_pytask *task;
+        if (star && PyTuple_Check(item))
+            task = ap__task_new(core, fn, ((PyTupleObject *)item)->ob_item,
+                                (size_t)PyTuple_GET_SIZE(item), NULL, isolated);
+        else
+            task = ap__task_new(core, fn, &item, 1, NULL, isolated);
+        Py_DECREF(item);
+        if (!task)
+            goto fail;
+        if (PyList_Append(self.tasks, (PyObject *)task) < 0) {
+            ap__task_unqueue(task);
+            Py_DECREF(task);
+            goto fail;
+        }
+        Py_DECREF(task);
+        if (early) {
+            Py_ssize_t waiting = PyList_GET_SIZE(self.tasks) - self.published;
+            uint64_t now = ap_clock_now();
+            if (waiting == 1)
+                oldest = now;
+            if ((waiting >= BATCH || waiting > self.published || now - oldest >= BATCH_NS) &&
+                publish(&self) < 0)
+                goto fail;
+        }
+    }
+    if (PyErr_Occurred())
+        goto fail;
+    if (publish(&self) < 0)
+        goto fail;
+    return self.tasks;
+
+fail:
+    if (early && self.published < PyList_GET_SIZE(self.tasks)) {
+        PyObject *type, *error, *traceback;
+        PyErr_Fetch(&type, &error, &traceback);
+        if (publish(&self) < 0)
+            PyErr_Clear();
+        PyErr_Restore(type, error, traceback);
+    }
+    unpublish(&self);
+    Py_DECREF(self.tasks);
+    return NULL;
+}
+
+/* ---- the object ------------------------------------------------------------------------ */
+
+static PyObject *pool_bind(PyObject *op, PyObject *args)
+{
+    ap_pool_base *self = (ap_pool_base *)op;
+    PyObject *core;
+    int isolated;
+    if (!PyArg_ParseTuple(args, "O!p", ap__core_type, &core, &isolated))
+        return NULL;
+    if (self->core) {
+        PyErr_SetString(PyExc_RuntimeError, "the pool is initialised already");
+        return NULL;
+    }
+    self->isolated = isolated;
+    self->core = (ap_core_object *)Py_NewRef(core);
+    Py_RETURN_NONE;
+}
+
+static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *core = (PyObject *)((ap_pool_base *)op)->core;
+    if (core)
+        return Py_NewRef(core);
+    PyErr_SetString(PyExc_RuntimeError,
+                    "the pool is not initialised: call super().__init__() first");
+    return NULL;
+}
+
+static int pool_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(((ap_pool_base *)op)->core);
+    return 0;
+}
+
+static void pool_dealloc(PyObject *op)
+{
+    ap_pool_base *self = (ap_pool_base *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject_GC_UnTrack(op);
+    if (self->core) {
+        /* workers run what is pending and leave */
+        ap_u32_or_seq_cst(&self->core->core->refuse, AP_REFUSE_CLOSED);
+        ap_pool_close(self->core->core->pool);
+        Py_CLEAR(self->core);
+    }
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyMethodDef pool_methods[] = {
+    {"submit", METHOD(pool_submit), METH_FASTCALL | METH_KEYWORDS,
+     "submit($self, fn, /, *args, **kwargs)\n--\n\n"
+     "Run fn(*args, **kwargs) in a worker thread; return its Task at once.\n\n"
+     "May be called from any thread, also from tasks, signal handlers and finalizers.  Whatever\n"
+     "fn raises, and a TypeError if it cannot be called, is raised by the Task's result().\n"
+     "RuntimeError after shutdown(), BrokenThreadPool after an initializer failed, SubmitError\n"
+     "when memory has run out; a refused call leaves nothing behind."},
+    {"_submit_rows", pool_submit_rows, METH_VARARGS, NULL},
+    {"_bind", pool_bind, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef pool_getset[] = {
+    {"_core", pool_get_core, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot pool_slots[] = {
+    {Py_tp_doc, "The C side of a pool; see affinitypool.ThreadPoolExecutor."},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_dealloc, pool_dealloc},
+    {Py_tp_traverse, pool_traverse},
+    {Py_tp_methods, pool_methods},
+    {Py_tp_getset, pool_getset},
+    {0, NULL},
+};
+
+static PyType_Spec pool_spec = {
+    .name = "affinitypool._core.PoolBase",
+    .basicsize = sizeof(ap_pool_base),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = pool_slots,
+};
+
+static PyObject *is_starting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(starting_thread);
+}
+
+static PyMethodDef functions[] = {
+    {"is_starting", is_starting, METH_NOARGS,
+     "Whether this call interrupts a submit of this thread that starts a worker."},
+    {NULL, NULL, 0, NULL},
+};
+
+int ap__pool_setup(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&pool_spec);
+    if (!type)
+        return -1;
+    int code = PyModule_AddObjectRef(module, "PoolBase", type);
+    Py_DECREF(type);
+    return code < 0 ? code : PyModule_AddFunctions(module, functions);
+}

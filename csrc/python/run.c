@@ -1,0 +1,252 @@
+/* Running a task: start, call, publish.
+ *
+ * Overview.  One word holds the state.  Whoever moves it from PENDING to RUNNING runs the task
+ * and alone writes its outcome; the CAS from RUNNING to FINISHED publishes it.
+ *
+ *     runner                                      anyone else
+ *     1  CAS PENDING to RUNNING, acq_rel          a  cancel: CAS PENDING to CANCELLED
+ *     2  call, write the outcome                  b  observe: OR with OBSERVED (observe.c)
+ *     3  CAS RUNNING to FINISHED, acq_rel,        c  wait: OR with WAITED (block.c)
+ *        if OBSERVED is clear; else settle        d  set_result: CAS to FINISHED | OVERRIDE
+ *     4  wake if WAITED was set                   e  read: load acquire, then the outcome
+ *
+ * A worker that goes on with another task does 3 and 4 attached.  One that has none (GIL builds)
+ * lets go of the interpreter first, so that whoever waits wakes into an interpreter that is
+ * free, and of its reference too, so that the outcome dies with its last user:
+ *
+ *     worker                                      anyone else, attached
+ *     h1 attached: OR with HANDOVER               o  before it observes, settles or frees a
+ *     h2 drop the reference; detach                  task: if HANDOVER is set, wait until
+ *     h3 exchange for FINISHED, acq_rel              h3 has cleared it
+ *     h4 wake, by address, if WAITED was set
+ *
+ * h1 needs OBSERVED clear, and o is attached as h1 is, so OBSERVED stays clear until h3.  The
+ * memory stays until h3, because freeing it is an o.  h3 needs no interpreter, so o ends.  A wake
+ * of an address whose memory was freed and used again is a spurious wake, which all waits allow.
+ *
+ * All are RMWs of one word, so each of a to d comes before 3, which then fails or sees the
+ * flag, or after it and sees the task done.  The acquire of e pairs with the release of 3.
+ * After d the outcome is the observer's; the runner finds its CAS failed, and drops its own.
+ * Step 4 touches only the address of the word: the runner holds a reference until it is done.
+ * Tests: tests/test_task.py.
+ */
+#include "bridge.h"
+
+bool ap__task_start(ap_pytask *task)
+{
+    uint32_t state = ap_u32_load_relaxed(&task->state);
+    while ((state & (AP_STATE | AP_TAKEN)) == AP_PENDING) {
+        /* acquire pairs with the queue's hand-over; release with readers of "running" */
+        if (ap_u32_cas_acq_rel(&task->state, &state, state | AP_RUNNING))
+            return true;
+    }
+    return false;
+}
+
+void ap__task_drop_call(ap_pytask *task)
+{
+    PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = task->context;
+    task->fn = task->args = task->outcome = task->context = NULL;
+    Py_XDECREF(fn);
+    Py_XDECREF(args);
+    Py_XDECREF(names);
+    Py_XDECREF(context);
+}
+
+static PyObject *call(PyObject *fn, PyObject *args, size_t nargs, PyObject *names)
+{
+    if (!args)
+        return PyObject_Vectorcall(fn, NULL, 0, NULL);
+    if (nargs == 1 && !names) {
+        PyObject *stack[2] = {NULL, args};
+        return PyObject_Vectorcall(fn, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    }
+    return PyObject_Vectorcall(fn, ((PyTupleObject *)args)->ob_item, nargs, names);
+}
+
+/* Takes the exception that is set out of the thread, normalised and with its traceback. */
+static PyObject *take_exception(PyObject **traceback)
+{
+    PyObject *error;
+#if PY_VERSION_HEX >= 0x030C0000
+    error = PyErr_GetRaisedException();
+#else
+    PyObject *type, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyErr_NormalizeException(&type, &error, &tb);
+    if (tb) {
+        PyException_SetTraceback(error, tb);
+        Py_DECREF(tb);
+    }
+    Py_DECREF(type);
+#endif
+    *traceback = PyException_GetTraceback(error);
+    return error;
+}
+
+#ifdef Py_GIL_DISABLED
+#define track(task, outcome) ((void)0)
+#else
+/* A task is tracked by the collector only once it can be part of a cycle: while it is queued
+ * the queue owns it, and a result that is no container refers to nothing. */
+static inline void track(ap_pytask *task, PyObject *outcome)
+{
+    if (PyObject_IS_GC(outcome) && !PyObject_GC_IsTracked((PyObject *)task))
+        PyObject_GC_Track(task);
+}
+#endif
+
+/* Calls in `*base`, an empty context that is entered; replaces it if the call left something
+ * in it. */
+static PyObject *call_in_empty_context(PyObject *fn, PyObject *args, size_t nargs, PyObject *names,
+                                       PyObject **base)
+{
+    PyObject *result = call(fn, args, nargs, names);
+    if (Py_TYPE(*base)->tp_as_mapping->mp_length(*base) != 0) {
+        PyObject *type, *error, *traceback;
+        PyErr_Fetch(&type, &error, &traceback);
+        PyObject *fresh = PyContext_New();
+        if (!fresh || PyContext_Exit(*base) < 0 || PyContext_Enter(fresh) < 0) {
+            Py_XDECREF(fresh);
+            PyErr_WriteUnraisable(fn);
+        } else {
+            Py_SETREF(*base, fresh);
+        }
+        PyErr_Restore(type, error, traceback);
+    }
+    return result;
+}
+
+static PyObject *call_in_context(PyObject *fn, PyObject *args, size_t nargs, PyObject *names,
+                                 PyObject *context)
+{
+    if (PyContext_Enter(context) < 0)
+        return NULL;
+    PyObject *result = call(fn, args, nargs, names);
+    PyObject *type, *error, *traceback;
+    if (!result)
+        PyErr_Fetch(&type, &error, &traceback);
+    if (PyContext_Exit(context) < 0)
+        PyErr_WriteUnraisable(fn);
+    if (!result)
+        PyErr_Restore(type, error, traceback);
+    return result;
+}
+
+void ap__task_call(ap_pytask *task, PyObject **empty)
+{
+    PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = task->context;
+    size_t nargs = task->nargs;
+    task->fn = task->args = task->outcome = task->context = NULL;
+    if (nargs == UINT16_MAX)
+        nargs = (size_t)(PyTuple_GET_SIZE(args) - (names ? PyTuple_GET_SIZE(names) : 0));
+
+    PyObject *result, *traceback = NULL;
+    if (context)
+        result = call_in_context(fn, args, nargs, names, context);
+    else if (task->isolated && *empty)
+        result = call_in_empty_context(fn, args, nargs, names, empty);
+    else
+        result = call(fn, args, nargs, names);
+    bool failed = !result;
+    if (failed)
+        result = take_exception(&traceback);
+
+    Py_DECREF(fn);
+    Py_XDECREF(args);
+    Py_XDECREF(names);
+    Py_XDECREF(context);
+    task->failed = failed;
+    task->args = traceback;
+    task->outcome = result;
+    track(task, result);
+}
+
+bool ap__task_publish_try(ap_pytask *task)
+{
+    uint32_t state = ap_u32_load_relaxed(&task->state);
+    do {
+        if ((state & (AP_STATE | AP_OBSERVED)) != AP_RUNNING)
+            return false;
+        /* release pairs with the acquire load of whoever reads the outcome */
+    } while (!ap_u32_cas_acq_rel(&task->state, &state, AP_FINISHED));
+    if (state & AP_WAITED)
+        ap_wake_u32(&task->state, UINT32_MAX);
+    return true;
+}
+
+#ifndef Py_GIL_DISABLED
+bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread)
+{
+    if (Py_REFCNT(task) == 1)
+        return false;
+    uint32_t state = ap_u32_load_relaxed(&task->state);
+    if ((state & (AP_STATE | AP_OBSERVED)) != AP_RUNNING)
+        return false;
+    ap_u32_or_acq_rel(&task->state, AP_HANDOVER); /* others read it attached, as we are */
+    Py_DECREF(task);
+    *thread = PyEval_SaveThread();
+    /* release pairs with the acquire load of whoever reads the outcome */
+    if (ap_u32_exchange_acq_rel(&task->state, AP_FINISHED) & AP_WAITED)
+        ap_wake_u32(&task->state, UINT32_MAX);
+    return true;
+}
+#endif
+
+void ap__task_await_handover(ap_pytask *task)
+{
+    /* acquire pairs with the exchange in ap__task_hand_over */
+    for (int round = 0; ap_u32_load_acquire(&task->state) & AP_HANDOVER; round++) {
+        if (round < 64)
+            ap_cpu_pause();
+        else
+            ap_cpu_yield();
+    }
+}
+
+void ap__task_settle_run(ap_pytask *task)
+{
+    if (ap__task_settle(task, AP_FROM_RUNNING, AP_FINISHED, NULL, false))
+        return;
+    /* somebody else decided: drop this outcome */
+    PyObject *outcome = task->outcome, *traceback = task->args;
+    task->outcome = task->args = NULL;
+    Py_XDECREF(outcome);
+    Py_XDECREF(traceback);
+}
+
+int ap__task_run_inline(ap_pytask *task)
+{
+    ap_worker *worker = ap_worker_current();
+    if (!worker || !task->core || ap_worker_pool(worker) != task->core->pool)
+        return 0;
+    if ((ap_u32_load_relaxed(&task->state) & (AP_STATE | AP_TAKEN)) != AP_PENDING)
+        return 0;
+    if (Py_EnterRecursiveCall(" while running a task that its own worker waits for"))
+        return -1;
+    int ran = ap__task_start(task);
+    if (ran) {
+        PyObject *empty = NULL;
+        if (task->isolated && !task->context) {
+            empty = PyContext_New();
+            if (!empty || PyContext_Enter(empty) < 0) {
+                PyErr_Clear(); /* out of memory: run in the context of the task that waits */
+                Py_CLEAR(empty);
+            }
+        }
+        ap__task_call(task, &empty);
+        if (empty) {
+            if (PyContext_Exit(empty) < 0)
+                PyErr_WriteUnraisable(NULL);
+            Py_DECREF(empty);
+        }
+        ap__task_publish(task);
+    }
+    Py_LeaveRecursiveCall();
+    return ran;
+}
+
+bool ap__task_cancel(ap_pytask *task)
+{
+    return ap__task_settle(task, AP_FROM_PENDING, AP_CANCELLED, NULL, false);
+}

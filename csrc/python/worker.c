@@ -1,0 +1,184 @@
+/* The loop that every worker thread lives in.
+ *
+ * Overview.  The thread enters through cffi, detached, and attaches.  Then, for each task:
+ *
+ *  1  It keeps the interpreter from task to task: it looks for the next one without blocking.
+ *     A task that is a builtin never enters the eval loop, so the worker lets go on its own once
+ *     per switch interval.
+ *  2  If there is none, it hands the last outcome over (run.c): it drops its reference, detaches
+ *     and publishes then, so that whoever waits wakes into an interpreter that is free.  An
+ *     outcome that somebody observes is published attached.
+ *  3  It searches for a while, then parks; a task found, it waits briefly for the interpreter to
+ *     be let go before it queues up for it.
+ *
+ * `available` and `busy` are explained in pool.c and block.c.
+ */
+#include "worker.h"
+
+#include "bridge.h"
+
+#define SWITCH_NS 4000000u  /* let go of the interpreter at least this often */
+#define CLOCK_EVERY 64u     /* tasks between two looks at the clock */
+#define HANDOVER_ROUNDS 10  /* of 8 pauses, about 2 us: how long a submitter needs to get from
+                               its submit into a wait */
+
+typedef struct {
+    ap_core *core;
+    ap_worker *worker;
+    PyThreadState *thread; /* while detached */
+    ap_pytask *last;       /* called, not published, and referred to */
+    PyObject *empty;       /* a context, entered and empty, for isolated tasks */
+    uint64_t attached_at;
+    uint32_t since_clock;
+    bool available; /* counted in core->available since it last found a task */
+    bool busy;
+} loop;
+
+static void attach(loop *self)
+{
+    PyEval_RestoreThread(self->thread);
+    self->attached_at = 0;
+    self->since_clock = 0;
+}
+
+/* Waits until a thread that just submitted has let go of the interpreter, but not for long:
+ * on its condition variable the wake would take many times as long. */
+static void await_release(void)
+{
+#ifndef Py_GIL_DISABLED
+    for (int round = 0; round < HANDOVER_ROUNDS; round++) {
+        if (ap_u32_load_relaxed(&ap__waiting_detached))
+            return;
+        for (int i = 0; i < 8; i++)
+            ap_cpu_pause();
+    }
+#endif
+}
+
+static void let_others_run(loop *self)
+{
+#ifndef Py_GIL_DISABLED
+    if (++self->since_clock < CLOCK_EVERY)
+        return;
+    self->since_clock = 0;
+    uint64_t now = ap_clock_now();
+    if (!self->attached_at) {
+        self->attached_at = now;
+    } else if (now - self->attached_at >= SWITCH_NS) {
+        self->thread = PyEval_SaveThread();
+        attach(self);
+    }
+#else
+    (void)self;
+#endif
+}
+
+static void set_busy(loop *self, bool busy)
+{
+    if (self->busy == busy)
+        return;
+    self->busy = busy;
+    if (busy)
+        ap_u32_add_relaxed(&self->core->busy, 1);
+    else
+        ap_u32_sub_relaxed(&self->core->busy, 1);
+}
+
+static void count_available(loop *self)
+{
+    if (self->available || ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
+        return;
+    self->available = true;
+    /* release: before the outcome is published; pairs with take_available in pool.c */
+    ap_u32_add_acq_rel(&self->core->available, 1);
+}
+
+static void publish_last(loop *self)
+{
+    ap_pytask *last = self->last;
+    self->last = NULL;
+    ap__task_publish(last);
+    Py_DECREF(last);
+}
+
+/* Attached, with nothing in the queues: publishes the last outcome and waits for a task.  NULL
+ * once the pool has ended.  Attached. */
+static ap_task *go_dry(loop *self)
+{
+    set_busy(self, false);
+    count_available(self);
+    ap_pytask *last = self->last;
+    self->last = NULL;
+#ifndef Py_GIL_DISABLED
+    if (last && ap__task_hand_over(last, &self->thread)) {
+        last = NULL;
+    } else
+#endif
+    {
+        if (last) {
+            ap__task_publish(last);
+            Py_DECREF(last);
+        }
+        self->thread = PyEval_SaveThread();
+    }
+    ap_task *task;
+    while (!(task = ap_worker_search(self->worker))) {
+        if (ap_worker_park(self->worker) == AP_E_CLOSED)
+            break;
+    }
+    if (task)
+        await_release();
+    attach(self);
+    return task;
+}
+
+static void run_all(loop *self)
+{
+    for (;;) {
+        ap_task *header = ap_worker_take_try(self->worker);
+        if (!header) {
+            header = go_dry(self);
+            if (!header)
+                return;
+        } else if (self->last) {
+            publish_last(self);
+        }
+        set_busy(self, true);
+        self->available = false;
+        ap_pytask *task = ap__task_from_header(header);
+        if (ap_u32_load_relaxed(&self->core->cancelling))
+            ap__task_cancel(task);
+        if (ap__task_start(task)) {
+            ap__task_call(task, &self->empty);
+            self->last = task;
+        } else {
+            Py_DECREF(task);
+        }
+        let_others_run(self);
+    }
+}
+
+int ap_python_worker_run(void *core_object)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *object = Py_NewRef((PyObject *)core_object);
+    loop self = {.core = ((ap_core_object *)core_object)->core};
+    int code = ap_worker_begin(self.core->pool, &self.worker);
+    if (code == AP_OK) {
+        self.empty = PyContext_New();
+        if (self.empty && PyContext_Enter(self.empty) < 0)
+            Py_CLEAR(self.empty);
+        if (!self.empty)
+            PyErr_Clear(); /* out of memory: isolated tasks run in the thread's context */
+        run_all(&self);
+        if (self.empty) {
+            if (PyContext_Exit(self.empty) < 0)
+                PyErr_WriteUnraisable(NULL);
+            Py_DECREF(self.empty);
+        }
+        ap_worker_end(self.worker);
+    }
+    Py_DECREF(object);
+    PyGILState_Release(state);
+    return code == AP_E_CLOSED ? AP_OK : code;
+}
