@@ -37,7 +37,7 @@ def sources() -> list[str]:
 def compile_args() -> list[str]:
     """Return the flags for every C file."""
     args = ["-std=c11", "-O2", "-g", "-fvisibility=hidden", "-fno-strict-aliasing", "-pthread"]
-    args += ["-D_DEFAULT_SOURCE", "-D_POSIX_C_SOURCE=200809L"]
+    args.append("-D_DEFAULT_SOURCE")  # POSIX 2008 beside ISO C; Python.h may ask for more
     if os.environ.get("AFFINITYPOOL_PARKING") == "condvar":
         args.append("-DAP_PARKING_CONDVAR=1")
     return args + os.environ.get("AFFINITYPOOL_CFLAGS", "").split()
