@@ -76,14 +76,30 @@ def _replacement(fields: dict[str, Any]) -> Replacement:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python tests/cpython", description=_description())
-    parser.add_argument("--executor", default=DEFAULT_EXECUTOR, metavar="MODULE:CLASS", help="default: %(default)s")
-    parser.add_argument("--patch-all", action="store_true", help="call the module's patch_stdlib() instead")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests at a time, default: %(default)s")
     parser.add_argument(
-        "--limit", type=float, default=runner.DEFAULT_LIMIT, help="seconds per test, default: %(default)s"
+        "--executor", default=DEFAULT_EXECUTOR, metavar="MODULE:CLASS", help="default: %(default)s"
     )
-    parser.add_argument("--expect", type=int, help="the number of tests, on a version that is not listed")
-    parser.add_argument("--only", default="", metavar="TEXT", help="run the tests whose names contain this")
+    parser.add_argument(
+        "--patch-all", action="store_true", help="call the module's patch_stdlib() instead"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="tests at a time, default: %(default)s",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=runner.DEFAULT_LIMIT,
+        help="seconds per test, default: %(default)s",
+    )
+    parser.add_argument(
+        "--expect", type=int, help="the number of tests, on a version that is not listed"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="run the tests whose names contain this"
+    )
     return parser
 
 

@@ -39,7 +39,7 @@ class Replacement:
         if self.patch_all:
             module.patch_stdlib()
         else:
-            setattr(concurrent.futures, "ThreadPoolExecutor", cls)
+            concurrent.futures.ThreadPoolExecutor = cls  # type: ignore[misc]
         self.verify()
 
     def verify(self, mixin: Any = None) -> None:
@@ -52,7 +52,9 @@ class Replacement:
         if found is not cls:
             raise NotReplaced(f"concurrent.futures.ThreadPoolExecutor is {found!r}, not {cls!r}")
         if mixin is not None and mixin.executor_type is not cls:
-            raise NotReplaced(f"ThreadPoolMixin.executor_type is {mixin.executor_type!r}, not {cls!r}")
+            raise NotReplaced(
+                f"ThreadPoolMixin.executor_type is {mixin.executor_type!r}, not {cls!r}"
+            )
 
     def _load(self) -> tuple[Any, Any]:
         """The module and the class that `executor` names.

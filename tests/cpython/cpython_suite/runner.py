@@ -58,8 +58,7 @@ def list_tests(replacement: Replacement) -> Listing:
     """
     process = subprocess.run(
         _command("list", {"replacement": asdict(replacement)}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         env=_environment(),
         text=True,
         check=False,
@@ -73,9 +72,16 @@ def list_tests(replacement: Replacement) -> Listing:
     return Listing(suite, tuple(answer["names"]), answer["broken"])
 
 
-def run_test(name: str, replacement: Replacement, suite: Suite, limit: float = DEFAULT_LIMIT) -> Outcome:
+def run_test(
+    name: str, replacement: Replacement, suite: Suite, limit: float = DEFAULT_LIMIT
+) -> Outcome:
     """Run one test in a process of its own; `limit` is in seconds."""
-    request = {"name": name, "replacement": asdict(replacement), "suite": asdict(suite), "limit": limit}
+    request = {
+        "name": name,
+        "replacement": asdict(replacement),
+        "suite": asdict(suite),
+        "limit": limit,
+    }
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         # A file, since a pipe would stay open as long as any descendant of the test lives.
@@ -118,7 +124,10 @@ def _judge(code: int | None, text: str, late: bool) -> tuple[str, str]:
     lines = text.splitlines()
     last = next((line for line in reversed(lines) if line.startswith("outcome: ")), "")
     if code is None or (late and code != 0):
-        return "timed out", "its stacks are in the output" if "most recent call first" in text else "killed"
+        return (
+            "timed out",
+            "its stacks are in the output" if "most recent call first" in text else "killed",
+        )
     if code != 0:
         if code < 0:
             return "failed", f"ended by {signal.Signals(-code).name}"

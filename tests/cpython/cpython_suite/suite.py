@@ -55,7 +55,9 @@ def locate() -> Suite:
         raise SuiteMissing(f"this Python has no {NAME}")
     directory = _debian_directory()
     if directory is None:
-        raise SuiteMissing(f"this Python has no {NAME}, and Debian's {DEBIAN_PACKAGE} is not installed")
+        raise SuiteMissing(
+            f"this Python has no {NAME}, and Debian's {DEBIAN_PACKAGE} is not installed"
+        )
     return Suite(str(directory), ())
 
 
@@ -72,7 +74,9 @@ def _debian_directory() -> Path | None:
     query = shutil.which("dpkg-query")
     if query is None:
         return None
-    listing = subprocess.run([query, "-L", DEBIAN_PACKAGE], capture_output=True, text=True, check=False)
+    listing = subprocess.run(
+        [query, "-L", DEBIAN_PACKAGE], capture_output=True, text=True, check=False
+    )
     for line in listing.stdout.splitlines():
         path = Path(line)
         if path.parts[-2:] == ("test", "test_concurrent_futures.py") and path.is_file():
