@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import itertools
 import operator
 import queue
@@ -148,8 +149,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             raise error from (self._initializer_error or [None])[0]
         if self._shutdown:
             raise ShutdownError("cannot schedule new futures after shutdown")
-        message = "cannot schedule new futures after interpreter shutdown"
-        raise ShutdownError(message) from RuntimeError(message)
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
     # ---- the executor -------------------------------------------------------------------
 
@@ -259,18 +259,18 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
 def _break(core: Any, cause: BaseException) -> None:
     """Fail everything that is pending; the core takes no more."""
     core.break_()
-    while core.pending:
+    while True:
         task = core.take()
-        if task is None:
-            time.sleep(0)  # a submit is between reserving its place and filling it
-        else:
+        if task is not None:
             error = BrokenThreadPool(_BROKEN)
             error.__cause__ = cause
-            if not task.done():
-                try:
-                    task.set_exception(error)
-                except concurrent.futures.InvalidStateError:
-                    pass  # somebody cancelled it just now
+            # InvalidStateError: it was cancelled, or its submitter ran it itself
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                task.set_exception(error)
+        elif core.pending:
+            time.sleep(0)  # a submit is between reserving its place and filling it
+        else:
+            return
 
 
 def _result_or_cancel(task: Task[T], timeout: float | None = None) -> T:

@@ -47,6 +47,7 @@ typedef struct ap_core {
     _Alignas(AP_LINE) ap_atomic_u32 refuse; /* AP_REFUSE_ bits */
     ap_atomic_u32 cancelling;               /* workers cancel what they take */
     ap_atomic_u32 started;                  /* worker threads asked for and not failed */
+    ap_atomic_u32 begun;                    /* of these, past their first look for a task */
 
     /* used while started < max_workers only */
     _Alignas(AP_LINE) ap_atomic_u32 available; /* workers that found the queues empty, less the
@@ -62,12 +63,15 @@ typedef struct ap_core {
 typedef struct {
     PyObject_HEAD
     ap_core *core;
+    PyObject *promised; /* list of tasks, or NULL: see core.c; in the critical section */
 } ap_core_object;
 
 extern PyTypeObject *ap__core_type;
 int ap__core_setup(PyObject *module);
 /* Cancels every queued task; returns how many that were. */
 Py_ssize_t ap__core_cancel_queued(ap_core *core);
+/* After a thread failed to start: cancels the tasks that were promised to it. */
+void ap__core_trim_promised(ap_core_object *self);
 
 /* ---- task ------------------------------------------------------------------------------- */
 
@@ -142,6 +146,9 @@ static inline bool ap__state_is_done(uint32_t state)
  * `values` are nargs positional arguments followed by those that kwnames names. */
 ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, size_t nargs,
                         PyObject *kwnames, bool isolated);
+/* A new worker's first look: a task with its queue's reference, or NULL.  `worker` is NULL if
+ * the thread could not become one.  Once for each thread. */
+ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker);
 /* Drops the queue's reference of a task that was never queued. */
 void ap__task_unqueue(ap_pytask *task);
 

@@ -89,13 +89,16 @@ static int ensure_worker(PyObject *op, ap_core *core)
         return 0;
     }
     uint32_t others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    ap__core_trim_promised(((ap_pool_base *)op)->core);
+    PyErr_Restore(type, error, traceback);
     if (others && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyErr_Clear(); /* those that run will come to it */
         return 0;
     }
     if (!others) {
         /* nobody will come: what was accepted is visibly cancelled */
-        PyObject *type, *error, *traceback;
         PyErr_Fetch(&type, &error, &traceback);
         ap__core_cancel_queued(core);
         PyErr_Restore(type, error, traceback);

@@ -400,7 +400,7 @@ static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (!logged)
         return NULL;
     Py_DECREF(logged);
-    PyErr_SetString(ap__hooks.invalid_state_error, "Future in unexpected state");
+    PyErr_SetString(PyExc_RuntimeError, "Future in unexpected state");
     return NULL;
 }
 

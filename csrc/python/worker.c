@@ -132,6 +132,20 @@ static ap_task *go_dry(loop *self)
     return task;
 }
 
+/* Runs a task that is the worker's to run, and keeps it as `last`. */
+static void run_one(loop *self, ap_pytask *task)
+{
+    set_busy(self, true);
+    self->available = false;
+    if (ap__task_start(task)) {
+        ap__task_call(task, &self->empty);
+        self->last = task;
+    } else {
+        Py_DECREF(task);
+    }
+    let_others_run(self);
+}
+
 static void run_all(loop *self)
 {
     for (;;) {
@@ -143,40 +157,39 @@ static void run_all(loop *self)
         } else if (self->last) {
             publish_last(self);
         }
-        set_busy(self, true);
-        self->available = false;
         ap_pytask *task = ap__task_from_header(header);
         if (ap_u32_load_relaxed(&self->core->cancelling))
             ap__task_cancel(task);
-        if (ap__task_start(task)) {
-            ap__task_call(task, &self->empty);
-            self->last = task;
-        } else {
-            Py_DECREF(task);
-        }
-        let_others_run(self);
+        run_one(self, task);
     }
 }
 
 int ap_python_worker_run(void *core_object)
 {
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *object = Py_NewRef((PyObject *)core_object);
-    loop self = {.core = ((ap_core_object *)core_object)->core};
+    ap_core_object *object = (ap_core_object *)Py_NewRef((PyObject *)core_object);
+    loop self = {.core = object->core};
     int code = ap_worker_begin(self.core->pool, &self.worker);
+    ap_pytask *first = ap__core_take_first(object, code == AP_OK ? self.worker : NULL);
+    self.empty = PyContext_New();
+    if (self.empty && PyContext_Enter(self.empty) < 0)
+        Py_CLEAR(self.empty);
+    if (!self.empty)
+        PyErr_Clear(); /* out of memory: isolated tasks run in the thread's context */
+    if (first)
+        run_one(&self, first);
     if (code == AP_OK) {
-        self.empty = PyContext_New();
-        if (self.empty && PyContext_Enter(self.empty) < 0)
-            Py_CLEAR(self.empty);
-        if (!self.empty)
-            PyErr_Clear(); /* out of memory: isolated tasks run in the thread's context */
         run_all(&self);
-        if (self.empty) {
-            if (PyContext_Exit(self.empty) < 0)
-                PyErr_WriteUnraisable(NULL);
-            Py_DECREF(self.empty);
-        }
         ap_worker_end(self.worker);
+    } else {
+        if (self.last)
+            publish_last(&self);
+        set_busy(&self, false);
+    }
+    if (self.empty) {
+        if (PyContext_Exit(self.empty) < 0)
+            PyErr_WriteUnraisable(NULL);
+        Py_DECREF(self.empty);
     }
     Py_DECREF(object);
     PyGILState_Release(state);
