@@ -1,0 +1,47 @@
+"""Putting the generated table into documents, between two markers."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bench.results import Results, load
+from bench.sides import OUR_MODULE
+from bench.table import render
+from bench.workloads import WORKLOADS
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+PLOT = ROOT / "docs" / "benchmarks.svg"
+
+
+def embed(text: str, table: str) -> str:
+    """`text` with what stands between the markers replaced; ValueError unless each is there once."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"want {BEGIN} and then {END}, once each")
+    head, rest = text.split(BEGIN)
+    tail = rest.split(END)[1]
+    return f"{head}{BEGIN}\n{table.strip()}\n{END}{tail}"
+
+
+def check_evidence(results: Results) -> None:
+    """ValueError unless the run is one that may be published: whole, not short, of our pool."""
+    if results.ours != OUR_MODULE:
+        raise ValueError(f"the last run measured {results.ours}, not {OUR_MODULE}")
+    if results.short:
+        raise ValueError("the last run was a short one; run `make bench` first")
+    missing = {workload.name for workload in WORKLOADS} - {row.name for row in results.rows}
+    if missing:
+        raise ValueError(f"the last run left out {', '.join(sorted(missing))}; run `make bench` first")
+
+
+def update(directory: Path) -> list[Path]:
+    """Writes the table of `directory`/latest.json into the documents, the plot beside them."""
+    results = load(directory / "latest.json")
+    check_evidence(results)
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        document.write_text(embed(text, render(results)), encoding="utf-8")
+    shutil.copyfile(directory / "latest.svg", PLOT)
+    return [*DOCUMENTS, PLOT]
