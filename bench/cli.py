@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     it.add_argument("--short", action="store_true", help="small counts, few repetitions: shows only that it works")
     it.add_argument("--repetitions", type=int, metavar="N", help=f"samples per side (default {REPETITIONS})")
     it.add_argument("--json", action="store_true", help="print the results as JSON instead of the table")
-    it.add_argument("--output", type=Path, default=RESULTS, metavar="DIR", help="where to write (default bench/results)")
+    it.add_argument("--output", type=Path, default=RESULTS, metavar="DIR", help="where to write (bench/results)")
     it.add_argument("--no-plot", action="store_true", help="write no SVG and PNG (matplotlib is not needed then)")
     it.add_argument(
         "--update-readme", action="store_true", help="put the table of the last full run into the documents and stop"
@@ -108,7 +108,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         ours = our_pool()
     except ImportError as error:
-        print(f"cannot import {our_module()}: {error}\nInstall it first: pip install . (or run `make bench`)", file=sys.stderr)
+        print(
+            f"cannot import {our_module()}: {error}\nInstall it first: pip install . (or run `make bench`)",
+            file=sys.stderr,
+        )
         return 1
     plot = not args.no_plot and can_plot()
     for make in (stdlib_pool(), ours):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -21,7 +22,7 @@ STDLIB_COLOUR, OUR_COLOUR, LOSS_COLOUR = "#b8c2cc", "#0f766e", "#c81e1e"
 BAR = 0.36
 """Height of a bar; rows are 1 apart."""
 ROW_INCHES = 0.62
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "text.color": INK,
@@ -64,7 +65,7 @@ def draw_ratios(axes: Axes, rows: Sequence[Row], ours: str) -> None:
         axes.text(
             1.015,
             y,
-            f"{significant(ratio.median)}×" + (" loss" if loss else ""),
+            f"{significant(ratio.median)}x" + (" loss" if loss else ""),
             transform=axes.get_yaxis_transform(),
             va="center",
             fontsize=12,
@@ -129,9 +130,9 @@ def draw(results: Results) -> Figure:
         alignment="left",
     )
     machine = results.machine
-    caption = [f"medians of {results.repetitions} interleaved repetitions" + (", SHORT RUN" if results.short else "")]
-    caption += [machine[key] for key in ("python", "cpu") if key in machine]
-    figure.supxlabel("\n".join([caption[0] + "; shorter bars are better", "; ".join(caption[1:])]), fontsize=8, color=MUTED)
+    how = f"medians of {results.repetitions} interleaved repetitions; shorter bars are better"
+    where = "; ".join(machine[key] for key in ("python", "cpu") if key in machine)
+    figure.supxlabel(f"{how}{'; SHORT RUN' if results.short else ''}\n{where}", fontsize=8, color=MUTED)
     return figure
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -47,7 +47,7 @@ class Progress:
         print(line, file=self._stream, flush=True)
 
 
-def make_bar(total: int, stream: TextIO) -> tqdm[None] | None:
+def make_bar(total: int, stream: TextIO) -> tqdm[NoReturn] | None:
     """A bar if `stream` is a terminal and tqdm is installed."""
     if not stream.isatty():
         return None
