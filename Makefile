@@ -72,7 +72,7 @@ lint: $(NEEDS)-dev $(BUILT) ## formatters, linters, types, compiler warnings, la
 	else echo "clang-format-14 is not installed: the C formatting was not looked at"; fi
 	@$(IN_VENV) -m ruff check .
 	@$(IN_VENV) -m ruff format --check .
-	@$(IN_VENV) -m mypy --strict affinitypool bench examples
+	@$(IN_VENV) -m mypy --strict affinitypool bench examples tools
 
 format: $(NEEDS)-dev ## format the C and Python files
 	@if [ -n "$(CLANG_FORMAT)" ]; then find csrc tests -name '*.[ch]' | xargs -r $(CLANG_FORMAT) -i; \

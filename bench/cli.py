@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -68,18 +69,22 @@ def write(results: Results, directory: Path, plot: bool) -> list[Path]:
     if plot:
         from bench.plot import save
 
-        written += save(results, latest)
+        return written + save(results, latest)
+    for stale in (latest.with_suffix(".svg"), latest.with_suffix(".png")):
+        stale.unlink(missing_ok=True)
     return written
 
 
 def can_plot() -> bool:
-    """Whether matplotlib is there; says so if not."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
+    """Whether matplotlib is there; says so if not.
+
+    It is imported only after everything is measured: an extension module may switch the GIL of a
+    free-threaded interpreter back on.
+    """
+    found = importlib.util.find_spec("matplotlib") is not None
+    if not found:
         print("no plot: matplotlib is not installed (it is in the `bench` extra)", file=sys.stderr)
-        return False
-    return True
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             for path in readme.update(args.output):
                 print(f"updated {path}")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError) as error:
             print(f"nothing published: {error}", file=sys.stderr)
             return 1
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -136,11 +137,18 @@ def draw(results: Results) -> Figure:
     return figure
 
 
+def draw_svg(results: Results) -> bytes:
+    """The figure as SVG; the same results give the same bytes."""
+    out = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        draw(results).savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
+
+
 def save(results: Results, stem: Path) -> list[Path]:
     """Writes `stem`.svg and `stem`.png and returns their paths."""
+    svg, png = stem.with_suffix(".svg"), stem.with_suffix(".png")
+    svg.write_bytes(draw_svg(results))
     with matplotlib.rc_context(STYLE):
-        figure = draw(results)
-        svg, png = stem.with_suffix(".svg"), stem.with_suffix(".png")
-        figure.savefig(svg, metadata={"Date": None})
-        figure.savefig(png, dpi=160)
+        draw(results).savefig(png, dpi=160)
     return [svg, png]

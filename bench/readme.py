@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 
 from bench.results import Results, load
@@ -25,6 +25,12 @@ def embed(text: str, table: str) -> str:
     return f"{head}{BEGIN}\n{table.strip()}\n{END}{tail}"
 
 
+def section(results: Results, document: Path) -> str:
+    """What stands in `document`: the plot by its path from there, then the table."""
+    plot = Path(os.path.relpath(PLOT, document.parent)).as_posix()
+    return f"![Time and memory per task, both pools]({plot})\n\n{render(results)}"
+
+
 def check_evidence(results: Results) -> None:
     """ValueError unless the run is one that may be published: whole, not short, of our pool."""
     if results.ours != OUR_MODULE:
@@ -37,11 +43,17 @@ def check_evidence(results: Results) -> None:
 
 
 def update(directory: Path) -> list[Path]:
-    """Writes the table of `directory`/latest.json into the documents, the plot beside them."""
+    """Writes the table and the plot of `directory`/latest.json into the documents.
+
+    OSError or ValueError if there is no such run, or none that may be published; ImportError
+    without matplotlib. Returns what was written.
+    """
     results = load(directory / "latest.json")
     check_evidence(results)
+    from bench.plot import draw_svg
+
+    PLOT.write_bytes(draw_svg(results))
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
-        document.write_text(embed(text, render(results)), encoding="utf-8")
-    shutil.copyfile(directory / "latest.svg", PLOT)
-    return [*DOCUMENTS, PLOT]
+        document.write_text(embed(text, section(results, document)), encoding="utf-8")
+    return [PLOT, *DOCUMENTS]

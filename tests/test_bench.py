@@ -321,6 +321,25 @@ def test_embed_wants_its_markers(text: str) -> None:
         readme.embed(text, "new")
 
 
+def test_update_fills_the_documents(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    rows = tuple(row(workload.name, [2.0], [1.0]) for workload in WORKLOADS)
+    (tmp_path / "latest.json").write_text(replace(results, rows=rows).to_json())
+    (tmp_path / "docs").mkdir()
+    documents = (tmp_path / "README.md", tmp_path / "docs" / "benchmarks.md")
+    for document in documents:
+        document.write_text(f"# Title\n\n{readme.BEGIN}\n{readme.END}\n")
+    monkeypatch.setattr(readme, "DOCUMENTS", documents)
+    monkeypatch.setattr(readme, "PLOT", tmp_path / "docs" / "benchmarks.svg")
+    readme.update(tmp_path)
+    for document, plot in zip(documents, ("docs/benchmarks.svg", "benchmarks.svg"), strict=True):
+        text = document.read_text()
+        assert text.startswith("# Title\n")
+        assert f"({plot})" in text
+        assert (document.parent / plot).read_bytes().startswith(b"<?xml")
+        assert "2.00x" in text
+
+
 def test_only_whole_runs_of_our_pool_are_published(results: Results) -> None:
     rows = tuple(row(workload.name, [2.0], [1.0]) for workload in WORKLOADS)
     whole = replace(results, rows=rows)
