@@ -25,15 +25,33 @@ def parser() -> argparse.ArgumentParser:
     it = argparse.ArgumentParser(
         prog="python -m bench", description="Compare affinitypool with the stdlib's thread pool."
     )
-    it.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all); see --list")
-    it.add_argument("--list", action="store_true", help="list the benchmarks and stop")
-    it.add_argument("--short", action="store_true", help="small counts, few repetitions: shows only that it works")
-    it.add_argument("--repetitions", type=int, metavar="N", help=f"samples per side (default {REPETITIONS})")
-    it.add_argument("--json", action="store_true", help="print the results as JSON instead of the table")
-    it.add_argument("--output", type=Path, default=RESULTS, metavar="DIR", help="where to write (bench/results)")
-    it.add_argument("--no-plot", action="store_true", help="write no SVG and PNG (matplotlib is not needed then)")
     it.add_argument(
-        "--update-readme", action="store_true", help="put the table of the last full run into the documents and stop"
+        "names", nargs="*", metavar="NAME", help="benchmarks to run (default: all); see --list"
+    )
+    it.add_argument("--list", action="store_true", help="list the benchmarks and stop")
+    it.add_argument(
+        "--short",
+        action="store_true",
+        help="small counts, few repetitions: shows only that it works",
+    )
+    it.add_argument(
+        "--repetitions", type=int, metavar="N", help=f"samples per side (default {REPETITIONS})"
+    )
+    it.add_argument(
+        "--json", action="store_true", help="print the results as JSON instead of the table"
+    )
+    it.add_argument(
+        "--output", type=Path, default=RESULTS, metavar="DIR", help="where to write (bench/results)"
+    )
+    it.add_argument(
+        "--no-plot",
+        action="store_true",
+        help="write no SVG and PNG (matplotlib is not needed then)",
+    )
+    it.add_argument(
+        "--update-readme",
+        action="store_true",
+        help="put the table of the last full run into the documents and stop",
     )
     return it
 
@@ -93,7 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = options.parse_args(argv)
     if args.list:
         for workload in WORKLOADS:
-            print(f"{workload.name:12}{workload.summary}; workers: {', '.join(map(str, workload.workers))}")
+            workers = ", ".join(map(str, workload.workers))
+            print(f"{workload.name:12}{workload.summary}; workers: {workers}")
         return 0
     if args.update_readme:
         try:
@@ -114,7 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ours = our_pool()
     except ImportError as error:
         print(
-            f"cannot import {our_module()}: {error}\nInstall it first: pip install . (or run `make bench`)",
+            f"cannot import {our_module()}: {error}\n"
+            "Install it first: pip install . (or run `make bench`)",
             file=sys.stderr,
         )
         return 1

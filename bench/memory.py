@@ -37,7 +37,10 @@ def bytes_per_task(module: str, tasks: int) -> float:
     Raises RuntimeError with the child's last words if it failed.
     """
     child = subprocess.run(
-        [sys.executable, "-c", PROBE, module, str(tasks)], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", PROBE, module, str(tasks)],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     if child.returncode:
         raise RuntimeError(f"the memory probe of {module} failed:\n{child.stderr.strip()}")

@@ -55,7 +55,14 @@ def draw_ceiling(axes: Axes, rows: Sequence[Row]) -> None:
     """A mark where bare threads end, for the rows that have it."""
     for y, row in enumerate(rows):
         if CEILING in row.samples:
-            axes.plot([row.of(CEILING).median] * 2, [y - 0.44, y + 0.44], color=INK, linewidth=1.4, ls=":", zorder=4)
+            axes.plot(
+                [row.of(CEILING).median] * 2,
+                [y - 0.44, y + 0.44],
+                color=INK,
+                linewidth=1.4,
+                ls=":",
+                zorder=4,
+            )
 
 
 def draw_ratios(axes: Axes, rows: Sequence[Row], ours: str) -> None:
@@ -88,7 +95,10 @@ def draw_panel(axes: Axes, rows: Sequence[Row], ours: str) -> None:
     axes.xaxis.set_major_locator(LogLocator(base=10))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value, unit)))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("time per task, log scale" if unit == "s" else "memory per pending task, log scale", fontsize=9)
+    axes.set_xlabel(
+        "time per task, log scale" if unit == "s" else "memory per pending task, log scale",
+        fontsize=9,
+    )
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(which="both", length=0)
@@ -105,12 +115,16 @@ def tick_text(value: float, unit: str) -> str:
 
 def draw(results: Results) -> Figure:
     """The figure: one panel per unit, the measured rows from top to bottom."""
-    panels = [rows for unit in ("s", "B") if (rows := [row for row in results.rows if row.unit == unit])]
+    panels = [
+        rows for unit in ("s", "B") if (rows := [row for row in results.rows if row.unit == unit])
+    ]
     if not panels:
         raise ValueError("no rows to plot")
     inches = ROW_INCHES * len(results.rows) + 0.85 * len(panels) + 1.15
     figure = Figure(figsize=(9.2, inches), facecolor="white", layout="constrained")
-    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[len(rows) + 0.2 for rows in panels])
+    axes = figure.subplots(
+        len(panels), 1, squeeze=False, height_ratios=[len(rows) + 0.2 for rows in panels]
+    )
     for panel, rows in zip(axes[:, 0], panels, strict=True):
         draw_panel(panel, rows, results.ours)
     handles: list[Patch | Line2D] = [
@@ -119,7 +133,9 @@ def draw(results: Results) -> Figure:
         Line2D([], [], color=INK, linewidth=1.1, label="quartiles"),
     ]
     if any(CEILING in row.samples for row in results.rows):
-        handles.append(Line2D([], [], color=INK, linewidth=1.4, ls=":", label="bare threads, no pool"))
+        handles.append(
+            Line2D([], [], color=INK, linewidth=1.4, ls=":", label="bare threads, no pool")
+        )
     figure.legend(
         handles=handles,
         loc="outside upper left",
@@ -133,7 +149,9 @@ def draw(results: Results) -> Figure:
     machine = results.machine
     how = f"medians of {results.repetitions} interleaved repetitions; shorter bars are better"
     where = "; ".join(machine[key] for key in ("python", "cpu") if key in machine)
-    figure.supxlabel(f"{how}{'; SHORT RUN' if results.short else ''}\n{where}", fontsize=8, color=MUTED)
+    figure.supxlabel(
+        f"{how}{'; SHORT RUN' if results.short else ''}\n{where}", fontsize=8, color=MUTED
+    )
     return figure
 
 

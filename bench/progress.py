@@ -13,6 +13,7 @@ class Progress:
     """Counts samples. It starts no thread, which would disturb what is measured."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        """Shows on `stream`, by default stderr, how many of `total` samples are taken."""
         self._stream = sys.stderr if stream is None else stream
         self._total = total
         self._done = 0

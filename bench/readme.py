@@ -17,7 +17,7 @@ PLOT = ROOT / "docs" / "benchmarks.svg"
 
 
 def embed(text: str, table: str) -> str:
-    """`text` with what stands between the markers replaced; ValueError unless each is there once."""
+    """`text` with what stands between the markers replaced; ValueError without them."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ValueError(f"want {BEGIN} and then {END}, once each")
     head, rest = text.split(BEGIN)
@@ -39,7 +39,9 @@ def check_evidence(results: Results) -> None:
         raise ValueError("the last run was a short one; run `make bench` first")
     missing = {workload.name for workload in WORKLOADS} - {row.name for row in results.rows}
     if missing:
-        raise ValueError(f"the last run left out {', '.join(sorted(missing))}; run `make bench` first")
+        raise ValueError(
+            f"the last run left out {', '.join(sorted(missing))}; run `make bench` first"
+        )
 
 
 def update(directory: Path) -> list[Path]:

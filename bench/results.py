@@ -42,7 +42,7 @@ class Row:
         return summarize(ratios(self.samples[STDLIB], self.samples[ours]))
 
     def of_ceiling(self, ours: str) -> Summary | None:
-        """The fraction of the bare threads' speed that our side reaches, where that was measured."""
+        """The fraction of the bare threads' speed that our side reaches, if that was measured."""
         if CEILING not in self.samples:
             return None
         return summarize(ratios(self.samples[CEILING], self.samples[ours]))
@@ -62,7 +62,7 @@ class Results:
     rows: tuple[Row, ...]
 
     def to_json(self) -> str:
-        """The JSON text, with the summaries beside the samples for readers that want no arithmetic."""
+        """The JSON text, with the summaries beside the samples."""
         document: dict[str, Any] = {"format": FORMAT, **asdict(self)}
         for row, shown in zip(self.rows, document["rows"], strict=True):
             shown["ratio"] = asdict(row.ratio(self.ours))
@@ -78,7 +78,13 @@ class Results:
                 raise ValueError(f"format {document['format']}, want {FORMAT}")
             fields = ("name", "summary", "workers", "tasks", "unit", "samples")
             rows = tuple(Row(**{field: row[field] for field in fields}) for row in document["rows"])
-            return cls(document["ours"], document["machine"], document["repetitions"], document["short"], rows)
+            return cls(
+                document["ours"],
+                document["machine"],
+                document["repetitions"],
+                document["short"],
+                rows,
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the results of a benchmark run: {error!r}") from error
 

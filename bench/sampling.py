@@ -17,7 +17,9 @@ Probe = Callable[[], float]
 """Takes one sample."""
 
 
-def interleave(probes: Mapping[str, Probe], repetitions: int, step: Callable[[], None]) -> dict[str, list[float]]:
+def interleave(
+    probes: Mapping[str, Probe], repetitions: int, step: Callable[[], None]
+) -> dict[str, list[float]]:
     """`repetitions` samples per side, the order reversed at every other repetition.
 
     `step` is called after each sample, outside the clock.
@@ -61,7 +63,9 @@ def probes_of(workload: Workload, workers: int, tasks: int) -> Iterator[dict[str
         yield {side: partial(per_task, run, tasks) for side, run in runs.items()}
 
 
-def measure(workload: Workload, workers: int, tasks: int, repetitions: int, step: Callable[[], None]) -> Row:
+def measure(
+    workload: Workload, workers: int, tasks: int, repetitions: int, step: Callable[[], None]
+) -> Row:
     """One row of the table."""
     with probes_of(workload, workers, tasks) as probes:
         samples = interleave(probes, repetitions, step)

@@ -78,11 +78,13 @@ def notes(results: Results) -> list[str]:
     if losses:
         lines.append(f"{losses} of {len(results.rows)} rows are losses.")
     lines.append(
-        f"Medians of {results.repetitions} interleaved repetitions; a ratio is the stdlib's figure over ours, "
-        "repetition by repetition, with its quartiles."
+        f"Medians of {results.repetitions} interleaved repetitions; a ratio is the stdlib's figure "
+        "over ours, repetition by repetition, with its quartiles."
     )
     if results.short:
-        lines.append("**A short run: it shows that the benchmarks work; its figures are no evidence.**")
+        lines.append(
+            "**A short run: it shows that the benchmarks work; its figures are no evidence.**"
+        )
     lines.append("; ".join(f"{key}: {value}" for key, value in results.machine.items()) + ".")
     return lines
 

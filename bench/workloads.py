@@ -85,16 +85,33 @@ class Workload:
 
 
 WORKLOADS: tuple[Workload, ...] = (
-    Workload("burst", "submit 20,000 no-op tasks, then take every result", (1, 2, 4), 20_000, 2_000, burst),
-    Workload("round-trip", "submit(...).result(), one at a time", (1, 2, 4), 1_500, 200, round_trip),
+    Workload(
+        "burst",
+        "submit 20,000 no-op tasks, then take every result",
+        (1, 2, 4),
+        20_000,
+        2_000,
+        burst,
+    ),
+    Workload(
+        "round-trip", "submit(...).result(), one at a time", (1, 2, 4), 1_500, 200, round_trip
+    ),
     Workload("map", "list(pool.map(f, range(50_000)))", (2,), 50_000, 5_000, map_items),
-    Workload("sha256", "SHA-256 of 16 KiB, a task that releases the GIL", (2,), 2_000, 400, sha256, sha256_threads),
+    Workload(
+        "sha256",
+        "SHA-256 of 16 KiB, a task that releases the GIL",
+        (2,),
+        2_000,
+        400,
+        sha256,
+        sha256_threads,
+    ),
     Workload("memory", "bytes held per pending task", (1,), 100_000, 20_000, None),
 )
 
 
 def select(names: Iterable[str]) -> tuple[Workload, ...]:
-    """The workloads of these names, all of them if there are none; KeyError names an unknown one."""
+    """The workloads of these names, all if none are given; KeyError names an unknown one."""
     known = {workload.name: workload for workload in WORKLOADS}
     chosen = tuple(dict.fromkeys(names)) or tuple(known)
     return tuple(known[name] for name in chosen)

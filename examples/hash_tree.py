@@ -32,6 +32,7 @@ class Progress:
     """Files and bytes done, as a bar on stderr if that is a terminal and tqdm is installed."""
 
     def __init__(self) -> None:
+        """Nothing done yet."""
         self._bar = make_bar()
         self._files = 0
 
@@ -65,7 +66,7 @@ def make_bar() -> tqdm[NoReturn] | None:
 
 
 def listing(directory: bytes) -> Iterator[bytes]:
-    """Paths of the files and directories in `directory`, those of directories with a slash at the end.
+    """Paths of what is in `directory`: files, and directories with a slash at the end.
 
     In byte order, which the slash makes the order of the paths of everything below; OSError if
     the directory cannot be read.
@@ -102,13 +103,16 @@ def walk(top: bytes, on_error: Callable[[OSError, bytes], None]) -> Iterator[byt
 
 
 def digest(path: bytes) -> tuple[str, int]:
-    """Hexadecimal SHA-256 of a file, read in blocks, and its size in bytes; OSError if it cannot be read."""
+    """Hexadecimal SHA-256 of a file, and its size in bytes; OSError if it cannot be read.
+
+    The file is read in blocks.
+    """
     with open(path, "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
 
 def format_line(path: bytes, value: str) -> bytes:
-    """A line as coreutils writes it: a name with a backslash or a line break is escaped and marked."""
+    """A line as coreutils writes it: names with a backslash or line break are escaped, marked."""
     escaped = path.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
     mark = b"\\" if escaped != path else b""
     return mark + value.encode() + b"  " + escaped + b"\n"
@@ -159,9 +163,13 @@ def positive(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Print the SHA-256 of every file below DIR, as sha256sum does.")
+    parser = argparse.ArgumentParser(
+        description="Print the SHA-256 of every file below DIR, as sha256sum does."
+    )
     parser.add_argument("directory", metavar="DIR", type=os.fsencode)
-    parser.add_argument("-j", "--jobs", type=positive, metavar="N", help="threads (default: the pool's own choice)")
+    parser.add_argument(
+        "-j", "--jobs", type=positive, metavar="N", help="threads (default: the pool's own choice)"
+    )
     args = parser.parse_args(argv)
     progress = Progress()
     try:

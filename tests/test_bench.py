@@ -90,7 +90,9 @@ def test_every_workload_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("AFFINITYPOOL_BENCH_MODULE", STDLIB_MODULE)
     for workload in WORKLOADS:
         steps = itertools.count()
-        measured = sampling.measure(workload, 1, 50 if workload.unit == "s" else 2000, 2, partial(next, steps))
+        measured = sampling.measure(
+            workload, 1, 50 if workload.unit == "s" else 2000, 2, partial(next, steps)
+        )
         assert set(measured.samples) == {STDLIB, "control", *workload.further_sides}
         assert all(len(samples) == 2 for samples in measured.samples.values())
         assert next(steps) == 2 * len(measured.samples)
@@ -186,7 +188,8 @@ def test_quantity(value: float, unit: str, text: str) -> None:
 
 
 def test_losses_show_as_losses(results: Results) -> None:
-    assert is_loss(LOSS.ratio(OURS)) and not is_loss(WIN.ratio(OURS))
+    assert is_loss(LOSS.ratio(OURS))
+    assert not is_loss(WIN.ratio(OURS))
     assert ratio_text(WIN.ratio(OURS)) == "21.0x"
     assert ratio_text(LOSS.ratio(OURS)) == "**0.50x (loss)**"
     assert "1 of 4 rows are losses" in render(results)
@@ -199,7 +202,12 @@ def test_a_ratio_that_rounds_to_one_is_still_a_loss() -> None:
 
 def test_grid_lines_up() -> None:
     lines = grid(["a", "b"], [["wide cell", "1"], ["x", "1000"]]).splitlines()
-    assert lines == ["| a         |    b |", "| --------- | ---: |", "| wide cell |    1 |", "| x         | 1000 |"]
+    assert lines == [
+        "| a         |    b |",
+        "| --------- | ---: |",
+        "| wide cell |    1 |",
+        "| x         | 1000 |",
+    ]
 
 
 def test_table_says_everything(results: Results) -> None:
@@ -230,7 +238,9 @@ def test_json_round_trip(results: Results) -> None:
     assert json.loads(text)["rows"][0]["sides"][STDLIB]["median"] == 21e-6
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"format": 0}', "not json", '{"format": 1, "ours": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", '{"format": 0}', "not json", '{"format": 1, "ours": "x"}']
+)
 def test_other_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Results.from_json(text)
@@ -245,7 +255,9 @@ def test_plot_shows_every_row_and_marks_losses(results: Results) -> None:
 
     figure = draw(results)
     time_axes, memory_axes = figure.axes
-    assert [label.get_text() for label in time_axes.get_yticklabels()] == [r.label for r in (WIN, LOSS, HASH)]
+    assert [label.get_text() for label in time_axes.get_yticklabels()] == [
+        r.label for r in (WIN, LOSS, HASH)
+    ]
     assert [label.get_text() for label in memory_axes.get_yticklabels()] == [MEMORY.label]
     assert time_axes.get_xscale() == "log"
     widths = sorted(patch.get_width() for patch in time_axes.patches)  # type: ignore[attr-defined]
@@ -314,14 +326,23 @@ def test_embed_replaces_what_is_between_the_markers() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", readme.BEGIN, readme.END + readme.BEGIN, readme.BEGIN * 2 + readme.END, readme.BEGIN + readme.END * 2]
+    "text",
+    [
+        "",
+        readme.BEGIN,
+        readme.END + readme.BEGIN,
+        readme.BEGIN * 2 + readme.END,
+        readme.BEGIN + readme.END * 2,
+    ],
 )
 def test_embed_wants_its_markers(text: str) -> None:
     with pytest.raises(ValueError):
         readme.embed(text, "new")
 
 
-def test_update_fills_the_documents(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_update_fills_the_documents(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     rows = tuple(row(workload.name, [2.0], [1.0]) for workload in WORKLOADS)
     (tmp_path / "latest.json").write_text(replace(results, rows=rows).to_json())
@@ -344,7 +365,11 @@ def test_only_whole_runs_of_our_pool_are_published(results: Results) -> None:
     rows = tuple(row(workload.name, [2.0], [1.0]) for workload in WORKLOADS)
     whole = replace(results, rows=rows)
     readme.check_evidence(whole)
-    for changed in (replace(whole, ours="control"), replace(whole, short=True), replace(whole, rows=rows[1:])):
+    for changed in (
+        replace(whole, ours="control"),
+        replace(whole, short=True),
+        replace(whole, rows=rows[1:]),
+    ):
         with pytest.raises(ValueError, match="the last run"):
             readme.check_evidence(changed)
 
@@ -369,11 +394,14 @@ def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 def test_a_short_run_writes_everything(tmp_path: Path) -> None:
-    done = bench("--short", "--repetitions", "2", "--output", str(tmp_path), "map", "sha256", "--no-plot")
+    done = bench(
+        "--short", "--repetitions", "2", "--output", str(tmp_path), "map", "sha256", "--no-plot"
+    )
     assert done.returncode == 0, done.stderr
     results = load(tmp_path / "latest.json")
     assert [r.name for r in results.rows] == ["map", "sha256"]
-    assert results.short and results.repetitions == 2
+    assert results.short
+    assert results.repetitions == 2
     assert (tmp_path / "latest.md").read_text() == render(results)
     assert render(results) in done.stdout
     assert len(list(tmp_path.glob("2*.json"))) == 1
@@ -381,13 +409,17 @@ def test_a_short_run_writes_everything(tmp_path: Path) -> None:
 
 
 def test_json_on_stdout(tmp_path: Path) -> None:
-    done = bench("--short", "--repetitions", "1", "--output", str(tmp_path), "map", "--no-plot", "--json")
+    done = bench(
+        "--short", "--repetitions", "1", "--output", str(tmp_path), "map", "--no-plot", "--json"
+    )
     assert Results.from_json(done.stdout).rows[0].name == "map"
 
 
 def test_list() -> None:
     done = bench("--list")
-    assert [line.split()[0] for line in done.stdout.splitlines()] == [workload.name for workload in WORKLOADS]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        workload.name for workload in WORKLOADS
+    ]
 
 
 def test_bad_arguments(capsys: pytest.CaptureFixture[str]) -> None:

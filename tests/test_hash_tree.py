@@ -35,17 +35,29 @@ ODD_NAMES = [
 ]
 
 needs_coreutils = pytest.mark.skipif(
-    not all(map(shutil.which, ("find", "sort", "xargs", "sha256sum"))), reason="no coreutils and findutils here"
+    not all(map(shutil.which, ("find", "sort", "xargs", "sha256sum"))),
+    reason="no coreutils and findutils here",
 )
 
 
-def hash_tree(directory: bytes, *options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, str(SCRIPT), *options, directory], capture_output=True, cwd=cwd, timeout=100)
+def hash_tree(
+    directory: bytes, *options: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *options, directory],
+        capture_output=True,
+        cwd=cwd,
+        timeout=100,
+    )
 
 
 def sha256sum(directory: bytes, cwd: Path | None = None) -> bytes:
-    pipeline = 'set -o pipefail; find "$1" -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum --'
-    done = subprocess.run(["bash", "-c", pipeline, "-", directory], capture_output=True, cwd=cwd, timeout=100)
+    pipeline = (
+        'set -o pipefail; find "$1" -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum --'
+    )
+    done = subprocess.run(
+        ["bash", "-c", pipeline, "-", directory], capture_output=True, cwd=cwd, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -94,7 +106,11 @@ def test_standard_library() -> None:
 @needs_coreutils
 @pytest.mark.parametrize("options", [(), ("-j", "1"), ("-j", "7")])
 def test_odd_names(odd_tree: Path, options: tuple[str, ...]) -> None:
-    for directory, cwd in ((os.fsencode(odd_tree), None), (os.fsencode(odd_tree) + b"/", None), (b".", odd_tree)):
+    for directory, cwd in (
+        (os.fsencode(odd_tree), None),
+        (os.fsencode(odd_tree) + b"/", None),
+        (b".", odd_tree),
+    ):
         done = hash_tree(directory, *options, cwd=cwd)
         assert (done.returncode, done.stderr) == (0, b"")
         assert done.stdout == sha256sum(directory, cwd)
@@ -103,7 +119,9 @@ def test_odd_names(odd_tree: Path, options: tuple[str, ...]) -> None:
 @needs_coreutils
 def test_sha256sum_accepts_the_output(odd_tree: Path) -> None:
     lines = hash_tree(b".", cwd=odd_tree).stdout
-    check = subprocess.run(["sha256sum", "--check", "--strict", "--quiet"], input=lines, cwd=odd_tree, timeout=100)
+    check = subprocess.run(
+        ["sha256sum", "--check", "--strict", "--quiet"], input=lines, cwd=odd_tree, timeout=100
+    )
     assert check.returncode == 0
 
 
@@ -146,7 +164,8 @@ def test_deep_tree(tmp_path: Path) -> None:
 def test_missing_directory(tmp_path: Path) -> None:
     done = hash_tree(os.fsencode(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (1, b"")
-    assert b"hash_tree: " in done.stderr and b"/none: No such file or directory" in done.stderr
+    assert b"hash_tree: " in done.stderr
+    assert b"/none: No such file or directory" in done.stderr
 
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:

@@ -59,7 +59,11 @@ def main() -> int:
     total = Tally()
     for name in arguments:
         path = Path(name)
-        tally = count(path.read_text(encoding="utf-8", errors="replace").splitlines()) if path.is_file() else Tally()
+        tally = (
+            count(path.read_text(encoding="utf-8", errors="replace").splitlines())
+            if path.is_file()
+            else Tally()
+        )
         total = total.plus(tally)
         if each and name != "--each":
             print(*tally)
