@@ -99,7 +99,7 @@ int ap_worker_begin(ap_pool *pool, ap_worker **out) {
 void ap_worker_end(ap_worker *worker) {
     ap_pool *pool = worker->pool;
     if (worker->counted)
-        ap_idle_search_end(worker);
+        ap_idle_search_end(worker, false);
     ap__current = worker->outer;
     /* pairs with the exchange in ap__slot_claim: orders our use of the slot before the next */
     ap_u32_store_release(&worker->used, 0);
@@ -235,7 +235,7 @@ ap_task *ap_worker_take_try(ap_worker *worker) {
     if (AP_UNLIKELY(task == NULL))
         task = ap__take_any(worker);
     if (AP_UNLIKELY(worker->counted))
-        ap_idle_search_end(worker);
+        ap_idle_search_end(worker, task != NULL);
     if (AP_LIKELY(task != NULL))
         ap_count(&worker->taken, 1);
     return task;
@@ -260,7 +260,7 @@ ap_task *ap_worker_search(ap_worker *worker) {
         } while (task == NULL && ap_clock_now() < until);
         worker->fruitless = task == NULL;
     }
-    ap_idle_search_end(worker);
+    ap_idle_search_end(worker, task != NULL);
     if (task != NULL)
         ap_count(&worker->taken, 1);
     return task;
