@@ -121,7 +121,7 @@ static double round_trip(void) {
         if (ap_pool_push(pool, &tasks[0]) != AP_OK)
             abort();
         for (uint32_t round = 0; ap_u64_load_acquire(&trips) != wanted; round++)
-            if (round < 200)
+            if (round % 64 < 32)
                 ap_cpu_pause();
             else
                 ap_cpu_yield();
