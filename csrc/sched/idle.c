@@ -40,15 +40,20 @@ bool ap_idle_search_begin(ap_worker *worker) {
     return true;
 }
 
-void ap_idle_search_end(ap_worker *worker) {
+void ap_idle_search_end(ap_worker *worker, bool found) {
     ap_pool *pool = worker->pool;
     worker->counted = false;
     AP_POINT("idle-search-end");
     /* pairs with ap_idle_notify: a push that saw us search precedes this, and our look below */
     uint64_t word = ap_u64_sub_seq_cst(&pool->idle, AP_IDLE_SEARCHING_ONE);
     /* With nobody idle there is nobody to relay to; whoever enlists later looks by itself. */
-    if (ap_idle_searching(word) == 1 && ap_idle_idle(word) != 0 &&
-        ap_backlog_look(pool, false) != AP_QUEUE_EMPTY)
+    if (ap_idle_searching(word) != 1 || ap_idle_idle(word) == 0)
+        return;
+    ap_queue_state backlog = ap_backlog_look(pool, false);
+    /* A slot that is only reserved is relayed by a worker that has something else to do; one
+     * that found nothing will see it when it parks, and nap.  Else two would wake each other for
+     * as long as the producer is stopped. */
+    if (backlog == AP_QUEUE_READY || (backlog == AP_QUEUE_RESERVED && found))
         ap_idle_wake(pool);
 }
 
@@ -61,7 +66,7 @@ bool ap_idle_enlist(ap_worker *worker) {
     do {
         if ((word & AP_IDLE_ENDED) != 0) {
             if (worker->counted)
-                ap_idle_search_end(worker);
+                ap_idle_search_end(worker, false);
             return false;
         }
         uint32_t top = ap_idle_top(word);

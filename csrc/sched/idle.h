@@ -33,7 +33,8 @@
  * at once (claim, steal) publishes those left over as a pusher does, from (1) on.
  *
  * A reserved slot that is not yet filled cannot be taken, and its pusher may be past (3).  A
- * worker that sees one in (b) sleeps only for a nap and then looks again.
+ * worker that sees one in (b) sleeps only for a nap and then looks again.  A searcher that sees
+ * one in (ii) wakes another, if it has found a task itself, or else comes to (b).
  *
  * The end.  ap_pool_close closes every shard, then sets `closed`, then tries to end the pool; so
  * does every worker that has enlisted or ended while `closed` is set.  Trying means:
@@ -102,8 +103,9 @@ static inline void ap_idle_notify(ap_pool *pool) {
 /* Counts the worker as searching, unless enough are. */
 bool ap_idle_search_begin(ap_worker *worker);
 
-/* Steps i and ii, of a worker that is counted. */
-void ap_idle_search_end(ap_worker *worker);
+/* Steps i and ii, of a worker that is counted and has found a task or not.  If not it is about to
+ * park or to end. */
+void ap_idle_search_end(ap_worker *worker, bool found);
 
 /* Step a, of a worker that may be counted.  False, and not enlisted, if the pool has ended. */
 bool ap_idle_enlist(ap_worker *worker);
