@@ -87,6 +87,7 @@ static PyObject *take_exception(PyObject **traceback)
 #ifdef Py_GIL_DISABLED
 #define track(task, outcome) ((void)0)
 #else
+
 /* A task is tracked by the collector only once it can be part of a cycle: while it is queued
  * the queue owns it, and a result that is no container refers to nothing. */
 static inline void track(ap_pytask *task, PyObject *outcome)

@@ -390,9 +390,13 @@ static PyObject *task_set_exception(PyObject *op, PyObject *exception)
 static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     ap_pytask *self = (ap_pytask *)op;
-    if (ap__task_start(self)) {
-        ap__task_drop_call(self);
-        Py_RETURN_TRUE;
+    uint32_t state = ap_u32_load_relaxed(&self->state);
+    while ((state & AP_STATE) == AP_PENDING) {
+        /* as ap__task_start, and also by whoever took the call out */
+        if (ap_u32_cas_acq_rel(&self->state, &state, (state & ~AP_TAKEN) | AP_RUNNING)) {
+            ap__task_drop_call(self);
+            Py_RETURN_TRUE;
+        }
     }
     if ((state_of(op) & AP_STATE) == AP_CANCELLED)
         Py_RETURN_FALSE;
@@ -570,6 +574,7 @@ static PyMethodDef task_methods[] = {
      "Mark the task as running; False if it was cancelled."},
     {"_get_snapshot", task_snapshot, METH_NOARGS, "(done, cancelled, result, exception)"},
     {"_invoke_callbacks", task_invoke_callbacks, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {"_take_call", task_take_call, METH_NOARGS, NULL},
     {"_run_inline", task_run_inline, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
