@@ -104,9 +104,9 @@ void ap_worker_end(ap_worker *worker) {
     if (worker->counted)
         ap_idle_search_end(worker, false);
     ap__current = worker->outer;
+    ap_idle_end(pool);
     /* pairs with the exchange in ap__slot_claim: orders our use of the slot before the next */
     ap_u32_store_release(&worker->used, 0);
-    ap_idle_end(pool);
     ap_pool_release(pool);
 }
 
@@ -123,7 +123,7 @@ int ap_worker_push(ap_worker *worker, ap_task *const *tasks, size_t count) {
         ap_ring_publish(ring, (uint32_t)count);
         ap_backlog_mark(&pool->ring_backlog, worker->index);
     } else {
-        int rc = ap_injector_push(&pool->injectors[worker->shard], tasks, count, false);
+        int rc = ap_injector_push(&pool->injectors[worker->shard], tasks, count);
         if (rc != AP_OK)
             return rc;
         ap_backlog_mark(&pool->shard_backlog, worker->shard);
@@ -153,12 +153,15 @@ static ap_task *ap__take_shard(ap_worker *worker, uint32_t shard) {
     if (max > AP_CLAIM_MAX)
         max = AP_CLAIM_MAX;
     bool halve = ap_idle_begun(ap_u64_load_relaxed(&pool->idle)) > 1;
-    uint32_t n = ap_injector_claim_try(&pool->injectors[shard], claimed, max, halve);
+    bool moved = false;
+    uint32_t n = ap_injector_claim_try(&pool->injectors[shard], claimed, max, halve, &moved);
     if (n == 0)
         return NULL;
     for (uint32_t i = 1; i < n; i++)
         ap_ring_stage(ring, i - 1, claimed[i]);
     ap__publish(worker, n - 1);
+    if (AP_UNLIKELY(moved) && !ap_injector_seems_empty(&pool->injectors[shard]))
+        ap_idle_notify(pool);
     return claimed[0];
 }
 

@@ -121,7 +121,7 @@ TEST(idle, backlog_covers_every_queue, 10) {
             if (ring) {
                 CHECK(ap_worker_push(w[i], &one, 1) == AP_OK);
             } else {
-                CHECK(ap_injector_push(&pool->injectors[i], &one, 1, false) == AP_OK);
+                CHECK(ap_injector_push(&pool->injectors[i], &one, 1) == AP_OK);
                 ap_backlog_mark(&pool->shard_backlog, i);
             }
             CHECK(ap_backlog_look(pool, true) == AP_QUEUE_READY);
@@ -164,7 +164,7 @@ static void stopped_producer(bool notifies) {
     for (int i = 0; i < 100; i++) {                                    /* the other shard runs on */
         ap_task *task = &others[i];
         task->run = count_run;
-        CHECK(ap_injector_push(&c.pool->injectors[0], &task, 1, false) == AP_OK);
+        CHECK(ap_injector_push(&c.pool->injectors[0], &task, 1) == AP_OK);
         ap_backlog_mark(&c.pool->shard_backlog, 0);
         ap_idle_notify(c.pool);
     }

@@ -25,10 +25,15 @@ static void teardown(void) {
     CHECK_EQ(ap_memory_live(), 0);
 }
 
+static uint32_t claim(ap_task **out, uint32_t max, bool halve) {
+    bool moved = false;
+    return ap_injector_claim_try(&injector, out, max, halve, &moved);
+}
+
 static void claim_in_order(size_t from, size_t to, uint32_t max) {
     while (from < to) {
         ap_task *out[AP_CLAIM_MAX];
-        uint32_t n = ap_injector_claim_try(&injector, out, max, false);
+        uint32_t n = claim(out, max, false);
         CHECK(n > 0 && n <= max && from + n <= to);
         for (uint32_t i = 0; i < n; i++)
             CHECK(out[i] == &tasks[from++]);
@@ -40,7 +45,7 @@ TEST(injector, is_first_in_first_out_across_blocks, 10) {
     CHECK(ap_injector_look(&injector) == AP_QUEUE_EMPTY);
     for (int round = 0; round < 5; round++) {
         for (size_t i = 0; i < MANY; i++)
-            CHECK(ap_injector_push(&injector, &pointers[i], 1, false) == AP_OK);
+            CHECK(ap_injector_push(&injector, &pointers[i], 1) == AP_OK);
         CHECK(ap_injector_look(&injector) == AP_QUEUE_READY);
         CHECK_EQ(ap_injector_pending(&injector), MANY);
         CHECK_EQ(ap_injector_pushed(&injector), (round + 1) * MANY);
@@ -57,11 +62,11 @@ TEST(injector, batches_of_any_size_at_any_offset, 20) {
         for (size_t before = 0; before < AP_BLOCK_SLOTS + 2; before += before < 120 ? 13 : 1) {
             setup(UINT64_MAX - 300); /* wraps on the way */
             for (size_t i = 0; i < before; i++)
-                CHECK(ap_injector_push(&injector, &pointers[i], 1, false) == AP_OK);
+                CHECK(ap_injector_push(&injector, &pointers[i], 1) == AP_OK);
             if (before % 2 == 1)
                 claim_in_order(0, before, 32);
-            CHECK(ap_injector_push(&injector, pointers + before, size, false) == AP_OK);
-            CHECK(ap_injector_push(&injector, pointers + before + size, 3, false) == AP_OK);
+            CHECK(ap_injector_push(&injector, pointers + before, size) == AP_OK);
+            CHECK(ap_injector_push(&injector, pointers + before + size, 3) == AP_OK);
             CHECK_EQ(ap_injector_pushed(&injector), before + size + 3);
             claim_in_order(before % 2 == 1 ? before : 0, before + size + 3, 32);
             CHECK(ap_injector_look(&injector) == AP_QUEUE_EMPTY);
@@ -72,31 +77,30 @@ TEST(injector, batches_of_any_size_at_any_offset, 20) {
 TEST(injector, claims_at_most_max_and_half, 5) {
     ap_task *out[AP_CLAIM_MAX];
     setup(0);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, true), 0);
-    CHECK(ap_injector_push(&injector, pointers, 100, false) == AP_OK);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, true), 32);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, false), 32);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, true), 18);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 5, true), 5);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, true), 7);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, true), 3);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, true), 2);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, true), 1);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, true), 0);
+    CHECK_EQ(claim(out, 32, true), 0);
+    CHECK(ap_injector_push(&injector, pointers, 100) == AP_OK);
+    CHECK_EQ(claim(out, 32, true), 32);
+    CHECK_EQ(claim(out, 32, false), 32);
+    CHECK_EQ(claim(out, 32, true), 18);
+    CHECK_EQ(claim(out, 5, true), 5);
+    CHECK_EQ(claim(out, 32, true), 7);
+    CHECK_EQ(claim(out, 32, true), 3);
+    CHECK_EQ(claim(out, 32, true), 2);
+    CHECK_EQ(claim(out, 32, true), 1);
+    CHECK_EQ(claim(out, 32, true), 0);
     teardown();
 }
 
 TEST(injector, closed_refuses_and_keeps_what_it_has, 5) {
     setup(0);
-    CHECK(ap_injector_push(&injector, pointers, 130, false) == AP_OK);
+    CHECK(ap_injector_push(&injector, pointers, 130) == AP_OK);
     ap_injector_close(&injector);
     ap_injector_close(&injector);
-    CHECK(ap_injector_push(&injector, pointers, 1, false) == AP_E_CLOSED);
-    CHECK(ap_injector_push(&injector, pointers, 400, false) == AP_E_CLOSED);
-    CHECK(ap_injector_push(&injector, pointers + 130, 200, true) == AP_OK);
-    CHECK(ap_injector_push(&injector, pointers, 1, false) == AP_E_CLOSED);
-    CHECK_EQ(ap_injector_pending(&injector), 330);
-    claim_in_order(0, 330, 32);
+    CHECK(ap_injector_push(&injector, pointers, 1) == AP_E_CLOSED);
+    CHECK(ap_injector_push(&injector, pointers, 400) == AP_E_CLOSED);
+    CHECK_EQ(ap_injector_pending(&injector), 130);
+    claim_in_order(0, 130, 32);
+    CHECK(ap_injector_push(&injector, pointers, 1) == AP_E_CLOSED);
     CHECK(ap_injector_look(&injector) == AP_QUEUE_EMPTY);
     CHECK(ap_injector_seems_empty(&injector));
     teardown();
@@ -108,9 +112,9 @@ TEST(injector, a_reserved_slot_is_backlog, 5) {
     /* What a producer does that is stopped after its reservation. */
     (void)ap_u64_add_seq_cst(&injector.tail, 2);
     CHECK(ap_injector_look(&injector) == AP_QUEUE_RESERVED);
-    CHECK(ap_injector_push(&injector, pointers + 1, 1, false) == AP_OK);
+    CHECK(ap_injector_push(&injector, pointers + 1, 1) == AP_OK);
     CHECK(ap_injector_look(&injector) == AP_QUEUE_RESERVED);
-    CHECK_EQ(ap_injector_claim_try(&injector, out, 32, false), 0);
+    CHECK_EQ(claim(out, 32, false), 0);
     ap_block *block = ap_ptr_load_relaxed(&injector.head_block);
     ap_ptr_store_release(&block->slots[0], &tasks[0]);
     CHECK(ap_injector_look(&injector) == AP_QUEUE_READY);
@@ -120,17 +124,17 @@ TEST(injector, a_reserved_slot_is_backlog, 5) {
 
 TEST(injector, out_of_memory_changes_nothing, 10) {
     setup(0);
-    CHECK(ap_injector_push(&injector, pointers, 100, false) == AP_OK);
+    CHECK(ap_injector_push(&injector, pointers, 100) == AP_OK);
     for (uint64_t n = 1; n <= 4; n++) {
         ap_memory_fail_at(n); /* 500 more need 4 blocks; recycled ones come first */
-        int rc = ap_injector_push(&injector, pointers + 100, 500, false);
+        int rc = ap_injector_push(&injector, pointers + 100, 500);
         CHECK(rc == AP_E_NOMEM);
         CHECK_EQ(ap_injector_pushed(&injector), 100);
         ap_block_store_destroy(&store);
         ap_memory_free(ap_ptr_exchange_relaxed(&injector.spare, NULL));
     }
     ap_memory_fail_at(0);
-    CHECK(ap_injector_push(&injector, pointers + 100, 500, false) == AP_OK);
+    CHECK(ap_injector_push(&injector, pointers + 100, 500) == AP_OK);
     claim_in_order(0, 600, 32);
     teardown();
 }
@@ -138,7 +142,7 @@ TEST(injector, out_of_memory_changes_nothing, 10) {
 TEST(injector, blocks_are_recycled, 10) {
     setup(0);
     for (int round = 0; round < 500; round++) {
-        CHECK(ap_injector_push(&injector, pointers, 300, false) == AP_OK);
+        CHECK(ap_injector_push(&injector, pointers, 300) == AP_OK);
         claim_in_order(0, 300, 32);
     }
     CHECK(ap_memory_live() <= 6);
@@ -179,7 +183,7 @@ static void *produce(void *argument) {
             j->number = (uint32_t)(i + k);
             batch[k] = &j->task;
         }
-        int rc = ap_injector_push(&injector, batch, n, false);
+        int rc = ap_injector_push(&injector, batch, n);
         if (rc == AP_E_CLOSED)
             break;
         CHECK(rc == AP_OK);
@@ -196,8 +200,7 @@ static void *consume(void *argument) {
     for (;;) {
         ap_task *out[AP_CLAIM_MAX];
         bool over = ap_u32_load_acquire(&producers_left) == 0;
-        uint32_t n = ap_injector_claim_try(&injector, out, 1 + check_random(&random) % 32,
-                                           check_random(&random) % 2 == 0);
+        uint32_t n = claim(out, 1 + check_random(&random) % 32, check_random(&random) % 2 == 0);
         for (uint32_t i = 0; i < n; i++) {
             job *j = (job *)out[i];
             CHECK(j->number + 1 > last[j->producer]); /* in order, as far as we can see */
