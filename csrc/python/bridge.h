@@ -61,8 +61,7 @@ typedef struct ap_core {
 } ap_core;
 
 typedef struct {
-    PyObject_HEAD
-    ap_core *core;
+    PyObject_HEAD ap_core *core;
     PyObject *promised; /* list of tasks, or NULL: see core.c; in the critical section */
 } ap_core_object;
 
@@ -102,11 +101,10 @@ typedef struct ap_observer {
 } ap_observer;
 
 typedef struct {
-    PyObject_HEAD
-    ap_task header;
+    PyObject_HEAD ap_task header;
     ap_atomic_u32 state;
-    uint16_t nargs; /* positional arguments; UINT16_MAX: as many as the tuple says */
-    uint8_t failed; /* outcome is an exception */
+    uint16_t nargs;   /* positional arguments; UINT16_MAX: as many as the tuple says */
+    uint8_t failed;   /* outcome is an exception */
     uint8_t isolated; /* without a context of its own it runs in an empty one */
     ap_core *core;    /* NULL for a task made by Task(), which is never queued */
     PyObject *fn;
@@ -132,13 +130,11 @@ extern ap_hooks ap__hooks;
 int ap__task_setup(PyObject *module);
 void ap__task_run_header(ap_task *task, ap_worker *worker); /* marks a Python task */
 
-static inline ap_pytask *ap__task_from_header(ap_task *header)
-{
+static inline ap_pytask *ap__task_from_header(ap_task *header) {
     return (ap_pytask *)(void *)((char *)header - offsetof(ap_pytask, header));
 }
 
-static inline bool ap__state_is_done(uint32_t state)
-{
+static inline bool ap__state_is_done(uint32_t state) {
     return (state & AP_STATE) >= AP_FINISHED;
 }
 
@@ -171,8 +167,7 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread);
 /* Waits until a hand-over in progress is complete.  Attached. */
 void ap__task_await_handover(ap_pytask *task);
 void ap__task_settle_run(ap_pytask *task);
-static inline void ap__task_publish(ap_pytask *task)
-{
+static inline void ap__task_publish(ap_pytask *task) {
     if (!ap__task_publish_try(task))
         ap__task_settle_run(task);
 }

@@ -24,8 +24,7 @@ PyTypeObject *ap__core_type;
 
 static ap_core *free_cores; /* guarded by the type's critical section */
 
-static ap_core *core_acquire(void)
-{
+static ap_core *core_acquire(void) {
     ap_core *core;
     Py_BEGIN_CRITICAL_SECTION(ap__core_type);
     core = free_cores;
@@ -37,16 +36,14 @@ static ap_core *core_acquire(void)
     return core;
 }
 
-static void core_recycle(ap_core *core)
-{
+static void core_recycle(ap_core *core) {
     Py_BEGIN_CRITICAL_SECTION(ap__core_type);
     core->next_free = free_cores;
     free_cores = core;
     Py_END_CRITICAL_SECTION();
 }
 
-static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
+static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"max_workers", "shards", "cpus", NULL};
     unsigned int max_workers, shards = 0, cpus = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|II", names, &max_workers, &shards, &cpus))
@@ -84,8 +81,7 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-Py_ssize_t ap__core_cancel_queued(ap_core *core)
-{
+Py_ssize_t ap__core_cancel_queued(ap_core *core) {
     Py_ssize_t count = 0;
     ap_task *header;
     while ((header = ap_pool_take_try(core->pool))) {
@@ -97,8 +93,7 @@ Py_ssize_t ap__core_cancel_queued(ap_core *core)
 }
 
 /* In the critical section: a promised task, or NULL. */
-static ap_pytask *pop_promised(ap_core_object *self)
-{
+static ap_pytask *pop_promised(ap_core_object *self) {
     Py_ssize_t size = self->promised ? PyList_GET_SIZE(self->promised) : 0;
     if (!size)
         return NULL;
@@ -109,13 +104,11 @@ static ap_pytask *pop_promised(ap_core_object *self)
 }
 
 /* In the critical section: how many threads were started that have not looked for a task. */
-static uint32_t unbegun(ap_core *core)
-{
+static uint32_t unbegun(ap_core *core) {
     return ap_u32_load_relaxed(&core->started) - ap_u32_load_relaxed(&core->begun);
 }
 
-ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker)
-{
+ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker) {
     ap_pytask *task = NULL;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
     ap_task *header = worker ? ap_worker_take_try(worker) : NULL;
@@ -125,8 +118,7 @@ ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker)
     return task;
 }
 
-void ap__core_trim_promised(ap_core_object *self)
-{
+void ap__core_trim_promised(ap_core_object *self) {
     for (;;) {
         ap_pytask *task = NULL;
         Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
@@ -140,8 +132,7 @@ void ap__core_trim_promised(ap_core_object *self)
     }
 }
 
-static void core_dealloc(PyObject *op)
-{
+static void core_dealloc(PyObject *op) {
     ap_core_object *self = (ap_core_object *)op;
     PyTypeObject *type = Py_TYPE(op);
     ap_core *core = self->core;
@@ -161,24 +152,21 @@ static void core_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core *core = ((ap_core_object *)op)->core;
     ap_u32_or_seq_cst(&core->refuse, AP_REFUSE_CLOSED);
     ap_pool_close(core->pool);
     Py_RETURN_NONE;
 }
 
-static PyObject *core_break(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *core_break(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core *core = ((ap_core_object *)op)->core;
     ap_u32_or_seq_cst(&core->refuse, AP_REFUSE_BROKEN);
     ap_pool_close(core->pool);
     Py_RETURN_NONE;
 }
 
-static PyObject *core_cancel_pending(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *core_cancel_pending(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core_object *self = (ap_core_object *)op;
     ap_core *core = self->core;
     PyObject *fresh = PyList_New(0);
@@ -205,8 +193,7 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 /* A task taken out of the queue, with the queue's reference, or None. */
-static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core_object *self = (ap_core_object *)op;
     ap_task *header = ap_pool_take_try(self->core->pool);
     if (header)
@@ -218,8 +205,7 @@ static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored))
     return task ? (PyObject *)task : Py_NewRef(Py_None);
 }
 
-static PyObject *core_started_add(PyObject *op, PyObject *arg)
-{
+static PyObject *core_started_add(PyObject *op, PyObject *arg) {
     ap_core *core = ((ap_core_object *)op)->core;
     long delta = PyLong_AsLong(arg);
     if (delta == -1 && PyErr_Occurred())
@@ -228,23 +214,19 @@ static PyObject *core_started_add(PyObject *op, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-static PyObject *core_pending(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *core_pending(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(ap_pool_pending(((ap_core_object *)op)->core->pool));
 }
 
-static PyObject *core_address(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *core_address(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromVoidPtr(op);
 }
 
-static PyObject *core_pool_address(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *core_pool_address(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromVoidPtr(((ap_core_object *)op)->core->pool);
 }
 
-static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLong(ap_u32_load_acquire(&((ap_core_object *)op)->core->started));
 }
 
@@ -282,8 +264,7 @@ static PyType_Spec core_spec = {
     .slots = core_slots,
 };
 
-int ap__core_setup(PyObject *module)
-{
+int ap__core_setup(PyObject *module) {
     ap__core_type = (PyTypeObject *)PyType_FromSpec(&core_spec);
     return ap__core_type ? PyModule_AddObjectRef(module, "Core", (PyObject *)ap__core_type) : -1;
 }

@@ -16,9 +16,8 @@
 #include "bridge.h"
 
 typedef struct {
-    PyObject_HEAD
-    ap_core_object *core; /* set once by _bind */
-    bool isolated;        /* tasks run in a copy of their submitter's context */
+    PyObject_HEAD ap_core_object *core; /* set once by _bind */
+    bool isolated;                      /* tasks run in a copy of their submitter's context */
 } ap_pool_base;
 
 ap_atomic_u32 ap__interpreter_exiting;
@@ -28,15 +27,15 @@ ap_atomic_u32 ap__interpreter_exiting;
 static _Thread_local bool starting_thread;
 
 /* The pool's core if it takes tasks; NULL with the exception that says why it does not. */
-static ap_core *open_core(PyObject *op)
-{
+static ap_core *open_core(PyObject *op) {
     ap_core_object *object = ((ap_pool_base *)op)->core;
     if (!object) {
         PyErr_SetString(PyExc_RuntimeError,
                         "the pool is not initialised: call super().__init__() first");
         return NULL;
     }
-    if (ap_u32_load_acquire(&object->core->refuse) | ap_u32_load_acquire(&ap__interpreter_exiting)) {
+    if (ap_u32_load_acquire(&object->core->refuse) |
+        ap_u32_load_acquire(&ap__interpreter_exiting)) {
         PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
         Py_XDECREF(none);
         if (none)
@@ -47,8 +46,7 @@ static ap_core *open_core(PyObject *op)
 }
 
 /* Turns a failed push into an exception. */
-static void push_failed(PyObject *op, int code)
-{
+static void push_failed(PyObject *op, int code) {
     if (code == AP_E_CLOSED) {
         PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
         Py_XDECREF(none);
@@ -59,8 +57,7 @@ static void push_failed(PyObject *op, int code)
     }
 }
 
-static bool take_available(ap_core *core)
-{
+static bool take_available(ap_core *core) {
     uint32_t available = ap_u32_load_relaxed(&core->available);
     while (available) {
         /* acquire pairs with the worker's RMW: what it published after is not assumed here */
@@ -71,8 +68,7 @@ static bool take_available(ap_core *core)
 }
 
 /* Sees to it that a worker will come for a task that was pushed.  -1 with an exception. */
-static int ensure_worker(PyObject *op, ap_core *core)
-{
+static int ensure_worker(PyObject *op, ap_core *core) {
     if (take_available(core) || starting_thread)
         return 0;
     uint32_t started = ap_u32_load_relaxed(&core->started);
@@ -107,8 +103,7 @@ static int ensure_worker(PyObject *op, ap_core *core)
 }
 
 static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames)
-{
+                             PyObject *kwnames) {
     if (nargs < 1) {
         PyErr_SetString(PyExc_TypeError, "submit() missing 1 required positional argument: 'fn'");
         return NULL;
@@ -147,8 +142,7 @@ typedef struct {
 } batch;
 
 /* Publishes the tasks of the list that are not published yet.  All or none of them. */
-static int publish(batch *self)
-{
+static int publish(batch *self) {
     Py_ssize_t size = PyList_GET_SIZE(self->tasks), count = size - self->published;
     if (!count)
         return 0;
@@ -177,8 +171,7 @@ static int publish(batch *self)
 }
 
 /* Drops the queue's references of what was made and not published. */
-static void unpublish(batch *self)
-{
+static void unpublish(batch *self) {
     for (Py_ssize_t i = self->published; i < PyList_GET_SIZE(self->tasks); i++)
         ap__task_unqueue((ap_pytask *)PyList_GET_ITEM(self->tasks, i));
 }
@@ -188,8 +181,7 @@ static void unpublish(batch *self)
  * One task for each item of the iterator: fn(item), or fn(*item) with `star`, when items are
  * tuples.  With `early`, tasks are published while the iterator runs, and stay published if it
  * raises; without, all at the end or none. */
-static PyObject *pool_submit_rows(PyObject *op, PyObject *args)
-{
+static PyObject *pool_submit_rows(PyObject *op, PyObject *args) {
     PyObject *fn, *iterator;
     int star, early;
     if (!PyArg_ParseTuple(args, "OOpp", &fn, &iterator, &star, &early))
@@ -255,8 +247,7 @@ fail:
 
 /* ---- the object ------------------------------------------------------------------------ */
 
-static PyObject *pool_bind(PyObject *op, PyObject *args)
-{
+static PyObject *pool_bind(PyObject *op, PyObject *args) {
     ap_pool_base *self = (ap_pool_base *)op;
     PyObject *core;
     int isolated;
@@ -271,8 +262,7 @@ static PyObject *pool_bind(PyObject *op, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure)) {
     PyObject *core = (PyObject *)((ap_pool_base *)op)->core;
     if (core)
         return Py_NewRef(core);
@@ -281,15 +271,13 @@ static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure))
     return NULL;
 }
 
-static int pool_traverse(PyObject *op, visitproc visit, void *arg)
-{
+static int pool_traverse(PyObject *op, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(((ap_pool_base *)op)->core);
     return 0;
 }
 
-static void pool_dealloc(PyObject *op)
-{
+static void pool_dealloc(PyObject *op) {
     ap_pool_base *self = (ap_pool_base *)op;
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
@@ -338,8 +326,7 @@ static PyType_Spec pool_spec = {
     .slots = pool_slots,
 };
 
-static PyObject *is_starting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
+static PyObject *is_starting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(starting_thread);
 }
 
@@ -349,8 +336,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int ap__pool_setup(PyObject *module)
-{
+int ap__pool_setup(PyObject *module) {
     PyObject *type = PyType_FromSpec(&pool_spec);
     if (!type)
         return -1;
