@@ -137,31 +137,39 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
 typedef struct {
     PyObject *pool;
     ap_core *core;
-    PyObject *tasks; /* list of all, in order */
-    Py_ssize_t published;
+    PyObject *tasks;   /* list of all, in order */
+    ap_task **waiting; /* those that are not published yet */
+    size_t count;      /* of them */
+    size_t room;
 } batch;
 
-/* Publishes the tasks of the list that are not published yet.  All or none of them. */
-static int publish(batch *self) {
-    Py_ssize_t size = PyList_GET_SIZE(self->tasks), count = size - self->published;
-    if (!count)
+/* Makes room for one more waiting task. */
+static int batch_grow(batch *self) {
+    if (self->count < self->room)
         return 0;
-    ap_task *few[BATCH], **headers = few;
-    if (count > BATCH && !(headers = PyMem_New(ap_task *, count))) {
+    size_t room = self->room ? 2 * self->room : 64;
+    ap_task **waiting = PyMem_Realloc(self->waiting, room * sizeof *waiting);
+    if (!waiting) {
         PyErr_NoMemory();
         return -1;
     }
-    for (Py_ssize_t i = 0; i < count; i++)
-        headers[i] = &((ap_pytask *)PyList_GET_ITEM(self->tasks, self->published + i))->header;
-    int code = ap_pool_push_batch(self->core->pool, headers, (size_t)count);
-    if (headers != few)
-        PyMem_Free(headers);
+    self->waiting = waiting;
+    self->room = room;
+    return 0;
+}
+
+/* Publishes the waiting tasks: all or none. */
+static int batch_publish(batch *self) {
+    size_t count = self->count;
+    if (!count)
+        return 0;
+    int code = ap_pool_push_batch(self->core->pool, self->waiting, count);
     if (code < 0) {
         push_failed(self->pool, code);
         return -1;
     }
-    self->published = size;
-    for (Py_ssize_t i = 0; i < count; i++) {
+    self->count = 0;
+    for (size_t i = 0; i < count; i++) {
         if (ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
             break;
         if (ensure_worker(self->pool, self->core) < 0)
@@ -170,10 +178,10 @@ static int publish(batch *self) {
     return 0;
 }
 
-/* Drops the queue's references of what was made and not published. */
-static void unpublish(batch *self) {
-    for (Py_ssize_t i = self->published; i < PyList_GET_SIZE(self->tasks); i++)
-        ap__task_unqueue((ap_pytask *)PyList_GET_ITEM(self->tasks, i));
+static void batch_free(batch *self) {
+    for (size_t i = 0; i < self->count; i++)
+        ap__task_unqueue(ap__task_from_header(self->waiting[i]));
+    PyMem_Free(self->waiting);
 }
 
 /* _submit_rows(fn, iterator, star, early) -> list of tasks
@@ -198,49 +206,52 @@ static PyObject *pool_submit_rows(PyObject *op, PyObject *args) {
     if (!self.tasks)
         return NULL;
     bool isolated = ((ap_pool_base *)op)->isolated;
+    size_t published = 0;
     uint64_t oldest = 0;
     PyObject *item;
     while ((item = PyIter_Next(iterator))) {
-        ap_pytask *task;
-        if (star && PyTuple_Check(item))
-            task = ap__task_new(core, fn, ((PyTupleObject *)item)->ob_item,
-                                (size_t)PyTuple_GET_SIZE(item), NULL, isolated);
-        else
-            task = ap__task_new(core, fn, &item, 1, NULL, isolated);
+        ap_pytask *task = NULL;
+        if (batch_grow(&self) == 0) {
+            if (star && PyTuple_Check(item))
+                task = ap__task_new(core, fn, ((PyTupleObject *)item)->ob_item,
+                                    (size_t)PyTuple_GET_SIZE(item), NULL, isolated);
+            else
+                task = ap__task_new(core, fn, &item, 1, NULL, isolated);
+        }
         Py_DECREF(item);
         if (!task)
             goto fail;
-        if (PyList_Append(self.tasks, (PyObject *)task) < 0) {
-            ap__task_unqueue(task);
-            Py_DECREF(task);
-            goto fail;
-        }
+        self.waiting[self.count++] = &task->header;
+        int appended = PyList_Append(self.tasks, (PyObject *)task);
         Py_DECREF(task);
+        if (appended < 0)
+            goto fail;
         if (early) {
-            Py_ssize_t waiting = PyList_GET_SIZE(self.tasks) - self.published;
             uint64_t now = ap_clock_now();
-            if (waiting == 1)
+            if (self.count == 1)
                 oldest = now;
-            if ((waiting >= BATCH || waiting > self.published || now - oldest >= BATCH_NS) &&
-                publish(&self) < 0)
-                goto fail;
+            /* the first at once, then twice as many each time, while the iterator is quick */
+            if (self.count >= BATCH || self.count > published || now - oldest >= BATCH_NS) {
+                published += self.count;
+                if (batch_publish(&self) < 0)
+                    goto fail;
+            }
         }
     }
-    if (PyErr_Occurred())
+    if (PyErr_Occurred() || batch_publish(&self) < 0)
         goto fail;
-    if (publish(&self) < 0)
-        goto fail;
+    batch_free(&self);
     return self.tasks;
 
 fail:
-    if (early && self.published < PyList_GET_SIZE(self.tasks)) {
+    if (early) {
         PyObject *type, *error, *traceback;
         PyErr_Fetch(&type, &error, &traceback);
-        if (publish(&self) < 0)
+        if (batch_publish(&self) < 0)
             PyErr_Clear();
         PyErr_Restore(type, error, traceback);
     }
-    unpublish(&self);
+    batch_free(&self);
     Py_DECREF(self.tasks);
     return NULL;
 }

@@ -361,7 +361,7 @@ static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     uint32_t state = ap_u32_load_relaxed(&self->state);
     while ((state & AP_STATE) == AP_PENDING) {
         /* as ap__task_start, and also by whoever took the call out */
-        if (ap_u32_cas_acq_rel(&self->state, &state, (state & ~AP_TAKEN) | AP_RUNNING)) {
+        if (ap_u32_cas_acq_rel(&self->state, &state, (state & ~(uint32_t)AP_TAKEN) | AP_RUNNING)) {
             ap__task_drop_call(self);
             Py_RETURN_TRUE;
         }
