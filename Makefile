@@ -35,7 +35,7 @@ NEEDS := $(VENV)/.affinitypool-needs
 C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
 BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
 
-.PHONY: help test test-c test-python bench bench-micro lint format sanitize build venv clean ci
+.PHONY: help test test-c test-python bench bench-micro lint lint-c lint-python format sanitize build venv clean ci
 
 help: ## list the targets
 	@echo "make TARGET, all set-up included:"
@@ -61,13 +61,18 @@ bench: $(NEEDS)-bench $(BUILT) ## the head-to-head with the stdlib's pool: table
 bench-micro: $(NEEDS)-test $(NEEDS)-bench $(BUILT) ## micro rows under pytest-benchmark
 	@$(IN_VENV) -m pytest bench $(PYTEST_ARGS)
 
-lint: $(NEEDS)-dev $(BUILT) ## formatters, linters, types, compiler warnings, layers
+lint: lint-c lint-python ## formatters, linters, types, compiler warnings, layers
+
+PYTHON_INCLUDE = $$($(IN_VENV) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+lint-c: | $(IN_VENV)
 	@sh tools/check_layers.sh
-	@sh tools/check_warnings.sh $(CC) $$($(IN_VENV) -c 'import sysconfig; print(sysconfig.get_path("include"))')
-	@if [ -n "$(CLANG)" ]; then sh tools/check_warnings.sh $(CLANG) $$($(IN_VENV) -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
+	@sh tools/check_warnings.sh $(CC) $(PYTHON_INCLUDE)
+	@if [ -n "$(CLANG)" ]; then sh tools/check_warnings.sh $(CLANG) $(PYTHON_INCLUDE); \
 	else echo "clang is not installed: its warnings were not looked at"; fi
 	@if [ -n "$(CLANG_FORMAT)" ]; then find csrc tests -name '*.[ch]' | xargs -r $(CLANG_FORMAT) --dry-run -Werror && echo "clang-format: C files are formatted"; \
 	else echo "clang-format-14 is not installed: the C formatting was not looked at"; fi
+
+lint-python: $(NEEDS)-dev $(BUILT)
 	@$(IN_VENV) -m ruff check .
 	@$(IN_VENV) -m ruff format --check .
 	@$(IN_VENV) -m mypy --strict affinitypool bench examples tools
