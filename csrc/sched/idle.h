@@ -40,8 +40,8 @@
  * No wake is lost.  In the total order of the seq_cst operations either (1) precedes (b), which
  * sees it, or (a) precedes (3), which sees an idle worker.  If (3) sees a searcher instead, its
  * (i) comes later and so (ii) sees the task, unless it was taken; if a lookout, (L2) and (L3).
- * Whoever moves several tasks
- * at once (claim, steal) publishes those left over as a pusher does, from (1) on.
+ * Whoever moves several tasks at once (claim, steal) publishes those left over as a pusher does,
+ * from (1) on.
  *
  * The lookout keeps pushes from waking a worker for what an awake one will have done before the
  * other is up.  A task that blocks delays those behind it by at most one nap and one wake: if

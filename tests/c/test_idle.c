@@ -134,6 +134,66 @@ TEST(idle, left_over_of_a_claim_wakes, 5) {
     ap_pool_release(pool);
 }
 
+TEST(idle, a_claim_that_moves_the_head_wakes, 5) {
+    ap_pool *pool = pool_new(2);
+    ap_worker *w[2];
+    static ap_task tasks[AP_BLOCK_SLOTS + 1];
+    for (int i = 0; i <= AP_BLOCK_SLOTS; i++)
+        CHECK(ap_pool_push(pool, &tasks[i]) == AP_OK);
+    for (int i = 0; i < AP_BLOCK_SLOTS - 1; i++)
+        CHECK(ap_pool_take_try(pool) == &tasks[i]);
+    CHECK(ap_worker_begin(pool, &w[0]) == AP_OK);
+    CHECK(ap_worker_begin(pool, &w[1]) == AP_OK);
+    CHECK(ap_idle_enlist(w[0])); /* past its look: as if it had seen the head half moved */
+    CHECK(ap_worker_take_try(w[1]) == &tasks[AP_BLOCK_SLOTS - 1]);
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 0);
+    CHECK(ap_idle_sleep(w[0], AP_FOREVER) == AP_OK);
+    ap_idle_look_out(w[0]);
+    CHECK(ap_worker_take_try(w[0]) == &tasks[AP_BLOCK_SLOTS]);
+    ap_worker_end(w[1]);
+    ap_worker_end(w[0]);
+    ap_pool_release(pool);
+}
+
+#ifdef AP_POINT_HEADER
+static ap_pool *hooked_pool;
+static ap_task hooked_task = {do_nothing};
+
+static void push_hooked(void) {
+    CHECK(ap_pool_push(hooked_pool, &hooked_task) == AP_OK);
+}
+
+TEST(idle, a_push_between_look_and_unmark_stays_marked, 5) {
+    ap_task first = {do_nothing};
+    hooked_pool = pool_new(2);
+    CHECK(ap_pool_push(hooked_pool, &first) == AP_OK);
+    CHECK(ap_pool_take_try(hooked_pool) == &first);
+    check_point_call("backlog-empty", push_hooked); /* sees its mark set */
+    CHECK(ap_backlog_look(hooked_pool, true) == AP_QUEUE_READY);
+    CHECK(ap_backlog_look(hooked_pool, true) == AP_QUEUE_READY);
+    CHECK(ap_pool_take_try(hooked_pool) == &hooked_task);
+    CHECK(ap_backlog_look(hooked_pool, true) == AP_QUEUE_EMPTY);
+    ap_pool_release(hooked_pool);
+}
+
+static void begin_and_end(void) {
+    ap_worker *w;
+    CHECK(ap_worker_begin(hooked_pool, &w) == AP_OK);
+    ap_worker_end(w);
+}
+
+TEST(idle, the_end_fails_if_a_worker_began_meanwhile, 5) {
+    hooked_pool = pool_new(2);
+    uint64_t before = word_of(hooked_pool);
+    check_point_call("idle-try-end", begin_and_end); /* between E2 and E3 */
+    ap_pool_close(hooked_pool);
+    /* It ended, but at the second try: the tag tells that a worker was there. */
+    CHECK((word_of(hooked_pool) & AP_IDLE_ENDED) != 0);
+    CHECK((word_of(hooked_pool) ^ before) / AP_IDLE_TAG_ONE != 0);
+    ap_pool_release(hooked_pool);
+}
+#endif
+
 TEST(idle, pushes_beside_an_active_worker_arm_one_lookout, 5) {
     ap_pool *pool = pool_new(4);
     ap_worker *w[4];
@@ -280,7 +340,11 @@ TEST(idle, last_active_worker_that_ends_ends_the_pool, 10) {
         CHECK_EQ(word_of(c.pool) & AP_IDLE_ENDED, 0);
         ap_worker_end(failing);
         crew_wait(&crew_ran, left ? 300 : 0);
-        crew_stop(&c); /* hangs if nobody saw the end */
+        if (left == 0)
+            CHECK((word_of(c.pool) & AP_IDLE_ENDED) != 0);
+        while ((word_of(c.pool) & AP_IDLE_ENDED) == 0)
+            check_pause_ns(20000); /* nobody closes again meanwhile */
+        crew_stop(&c);             /* hangs if nobody saw the end */
     }
 }
 
