@@ -24,6 +24,8 @@ struct ap_worker {
     uint32_t searches;
     uint32_t pause_rounds; /* of the next search */
     bool counted;          /* counts as searching */
+    bool urgent;           /* when it stops searching it wakes the next without a lookout */
+    bool lookout;          /* was woken to be the lookout */
     bool fruitless;        /* the last search found nothing */
     ap_atomic_u64 taken;
     ap_atomic_u64 stolen;

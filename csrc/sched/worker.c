@@ -90,6 +90,8 @@ int ap_worker_begin(ap_pool *pool, ap_worker **out) {
     ap_pool_retain(pool);
     worker->until_shards = AP__SHARDS_FIRST_EVERY;
     worker->counted = false;
+    worker->urgent = false;
+    worker->lookout = false;
     worker->fruitless = false;
     worker->pause_rounds = AP__PAUSE_ROUNDS;
     worker->searches = 0;
@@ -296,16 +298,15 @@ ap_task *ap_worker_search(ap_worker *worker) {
     return task;
 }
 
-int ap_worker_park(ap_worker *worker) {
+/* Looks again, and sleeps until woken; naps instead while it sees a slot that is only reserved. */
+static int ap__park_enlisted(ap_worker *worker) {
     ap_pool *pool = worker->pool;
-    if (!ap_idle_enlist(worker))
-        return AP_E_CLOSED;
     uint64_t nap = AP__NAP_NS;
     for (uint32_t round = 0;; round++) {
         uint64_t deadline = AP_FOREVER;
         switch (ap_backlog_look(pool, true)) {
         case AP_QUEUE_READY:
-            ap_idle_wake(pool);
+            ap_idle_wake(pool, true);
             break;
         case AP_QUEUE_RESERVED:
             if (round < AP__NAP_YIELDS) {
@@ -322,5 +323,18 @@ int ap_worker_park(ap_worker *worker) {
         int rc = ap_idle_sleep(worker, deadline);
         if (rc != AP_E_TIMEDOUT)
             return rc;
+    }
+}
+
+int ap_worker_park(ap_worker *worker) {
+    for (;;) {
+        if (!ap_idle_enlist(worker))
+            return AP_E_CLOSED;
+        int rc = ap__park_enlisted(worker);
+        if (rc != AP_OK || !worker->lookout)
+            return rc;
+        ap_idle_look_out(worker);
+        if (ap_backlog_look(worker->pool, false) != AP_QUEUE_EMPTY)
+            return AP_OK;
     }
 }

@@ -23,7 +23,7 @@ TEST(idle, directory_wakes_the_last_enlisted, 5) {
     ap_worker *w[8];
     for (int i = 0; i < 8; i++)
         CHECK(ap_worker_begin(pool, &w[i]) == AP_OK);
-    ap_idle_wake(pool); /* nobody idle */
+    ap_idle_wake(pool, true); /* nobody idle */
     CHECK_EQ(ap_idle_searching(word_of(pool)), 0);
     static const int order[] = {3, 7, 0, 5, 1, 2, 6, 4};
     for (int i = 0; i < 8; i++)
@@ -31,8 +31,8 @@ TEST(idle, directory_wakes_the_last_enlisted, 5) {
     CHECK_EQ(ap_idle_idle(word_of(pool)), 8);
     for (int i = 7; i >= 0; i--) {
         CHECK_EQ(ap_idle_top(word_of(pool)), order[i] + 1);
-        ap_idle_wake(pool);
-        ap_idle_wake(pool); /* somebody searches: no second one */
+        ap_idle_wake(pool, true);
+        ap_idle_wake(pool, true); /* somebody searches: no second one */
         CHECK_EQ(ap_idle_idle(word_of(pool)), i);
         CHECK_EQ(ap_idle_searching(word_of(pool)), 1);
         CHECK(ap_idle_sleep(w[order[i]], AP_FOREVER) == AP_OK);
@@ -54,7 +54,7 @@ TEST(idle, sleep_times_out_and_stays_enlisted, 5) {
     for (int i = 0; i < 3; i++)
         CHECK(ap_idle_sleep(w, ap_clock_after(2000000)) == AP_E_TIMEDOUT);
     CHECK_EQ(ap_idle_idle(word_of(pool)), 1);
-    ap_idle_wake(pool);
+    ap_idle_wake(pool, true);
     CHECK(ap_idle_sleep(w, ap_clock_after(2000000)) == AP_OK);
     ap_worker_end(w);
     CHECK_EQ(ap_idle_searching(word_of(pool)), 0);
@@ -98,12 +98,139 @@ TEST(idle, last_searcher_relays, 5) {
     CHECK_EQ(ap_idle_idle(word_of(pool)), 1);      /* left to the searcher */
     CHECK(ap_pool_push(pool, &tasks[1]) == AP_OK);
     CHECK(ap_worker_take_try(w[1]) == &tasks[0]);
-    CHECK_EQ(ap_idle_idle(word_of(pool)), 0); /* woken for the second */
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 0); /* woken for the second, as others are active */
     CHECK(ap_idle_sleep(w[0], AP_FOREVER) == AP_OK);
+    CHECK(w[0]->lookout && !w[0]->counted);
+    CHECK((word_of(pool) & AP_IDLE_LOOKOUT) != 0);
+    ap_idle_look_out(w[0]);
+    CHECK(w[0]->counted && w[0]->urgent);
+    CHECK_EQ(word_of(pool) & AP_IDLE_LOOKOUT, 0);
+    CHECK_EQ(ap_idle_searching(word_of(pool)), 1);
     CHECK(ap_worker_take_try(w[0]) == &tasks[1]);
     CHECK_EQ(ap_idle_searching(word_of(pool)), 0);
     for (int i = 2; i >= 0; i--)
         ap_worker_end(w[i]);
+    ap_pool_release(pool);
+}
+
+TEST(idle, left_over_of_a_claim_wakes, 5) {
+    ap_pool *pool = pool_new(2);
+    ap_worker *w[2];
+    ap_task tasks[3] = {{do_nothing}, {do_nothing}, {do_nothing}};
+    ap_task *batch[3] = {&tasks[0], &tasks[1], &tasks[2]};
+    CHECK(ap_pool_push_batch(pool, batch, 3) == AP_OK); /* from outside, nobody there */
+    CHECK(ap_worker_begin(pool, &w[0]) == AP_OK);
+    CHECK(ap_worker_begin(pool, &w[1]) == AP_OK);
+    /* Enlisted, and past its look: as if the claim had been in flight then. */
+    CHECK(ap_idle_enlist(w[0]));
+    CHECK(ap_worker_take_try(w[1]) == &tasks[0]); /* claims two */
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 0);
+    CHECK(ap_idle_sleep(w[0], AP_FOREVER) == AP_OK);
+    ap_idle_look_out(w[0]);
+    CHECK(ap_worker_take_try(w[0]) == &tasks[2]);
+    CHECK(ap_worker_take_try(w[0]) == &tasks[1]);
+    ap_worker_end(w[1]);
+    ap_worker_end(w[0]);
+    ap_pool_release(pool);
+}
+
+TEST(idle, a_claim_that_moves_the_head_wakes, 5) {
+    ap_pool *pool = pool_new(2);
+    ap_worker *w[2];
+    static ap_task tasks[AP_BLOCK_SLOTS + 1];
+    for (int i = 0; i <= AP_BLOCK_SLOTS; i++)
+        CHECK(ap_pool_push(pool, &tasks[i]) == AP_OK);
+    for (int i = 0; i < AP_BLOCK_SLOTS - 1; i++)
+        CHECK(ap_pool_take_try(pool) == &tasks[i]);
+    CHECK(ap_worker_begin(pool, &w[0]) == AP_OK);
+    CHECK(ap_worker_begin(pool, &w[1]) == AP_OK);
+    CHECK(ap_idle_enlist(w[0])); /* past its look: as if it had seen the head half moved */
+    CHECK(ap_worker_take_try(w[1]) == &tasks[AP_BLOCK_SLOTS - 1]);
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 0);
+    CHECK(ap_idle_sleep(w[0], AP_FOREVER) == AP_OK);
+    ap_idle_look_out(w[0]);
+    CHECK(ap_worker_take_try(w[0]) == &tasks[AP_BLOCK_SLOTS]);
+    ap_worker_end(w[1]);
+    ap_worker_end(w[0]);
+    ap_pool_release(pool);
+}
+
+#ifdef AP_POINT_HEADER
+static ap_pool *hooked_pool;
+static ap_task hooked_task = {do_nothing};
+
+static void push_hooked(void) {
+    CHECK(ap_pool_push(hooked_pool, &hooked_task) == AP_OK);
+}
+
+TEST(idle, a_push_between_look_and_unmark_stays_marked, 5) {
+    ap_task first = {do_nothing};
+    hooked_pool = pool_new(2);
+    CHECK(ap_pool_push(hooked_pool, &first) == AP_OK);
+    CHECK(ap_pool_take_try(hooked_pool) == &first);
+    check_point_call("backlog-empty", push_hooked); /* sees its mark set */
+    CHECK(ap_backlog_look(hooked_pool, true) == AP_QUEUE_READY);
+    CHECK(ap_backlog_look(hooked_pool, true) == AP_QUEUE_READY);
+    CHECK(ap_pool_take_try(hooked_pool) == &hooked_task);
+    CHECK(ap_backlog_look(hooked_pool, true) == AP_QUEUE_EMPTY);
+    ap_pool_release(hooked_pool);
+}
+
+static void begin_and_end(void) {
+    ap_worker *w;
+    CHECK(ap_worker_begin(hooked_pool, &w) == AP_OK);
+    ap_worker_end(w);
+}
+
+TEST(idle, the_end_fails_if_a_worker_began_meanwhile, 5) {
+    hooked_pool = pool_new(2);
+    uint64_t before = word_of(hooked_pool);
+    check_point_call("idle-try-end", begin_and_end); /* between E2 and E3 */
+    ap_pool_close(hooked_pool);
+    /* It ended, but at the second try: the tag tells that a worker was there. */
+    CHECK((word_of(hooked_pool) & AP_IDLE_ENDED) != 0);
+    CHECK((word_of(hooked_pool) ^ before) / AP_IDLE_TAG_ONE != 0);
+    ap_pool_release(hooked_pool);
+}
+#endif
+
+TEST(idle, pushes_beside_an_active_worker_arm_one_lookout, 5) {
+    ap_pool *pool = pool_new(4);
+    ap_worker *w[4];
+    ap_task tasks[3] = {{do_nothing}, {do_nothing}, {do_nothing}};
+    for (int i = 0; i < 4; i++)
+        CHECK(ap_worker_begin(pool, &w[i]) == AP_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK(ap_idle_enlist(w[i]));
+    CHECK(ap_pool_push(pool, &tasks[0]) == AP_OK); /* by w[3], which is active */
+    CHECK((word_of(pool) & AP_IDLE_LOOKOUT) != 0);
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 2);
+    CHECK_EQ(ap_idle_searching(word_of(pool)), 0);
+    CHECK(ap_pool_push(pool, &tasks[1]) == AP_OK);
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 2);
+    /* When nobody but the lookout is active, a push does not wait for it. */
+    CHECK(ap_idle_enlist(w[3]));
+    CHECK(ap_pool_push(pool, &tasks[2]) == AP_OK);
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 2);
+    CHECK_EQ(ap_idle_searching(word_of(pool)), 1);
+    CHECK(ap_idle_sleep(w[3], AP_FOREVER) == AP_OK);
+    CHECK(w[3]->counted && !w[3]->urgent);
+    CHECK(ap_worker_take_try(w[3]) == &tasks[0]); /* and leaves the rest to the lookout */
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 2);
+    CHECK(ap_idle_sleep(w[2], AP_FOREVER) == AP_OK);
+    ap_idle_look_out(w[2]);
+    CHECK(ap_worker_take_try(w[2]) == &tasks[1]); /* the tasks are slow: wakes the next at once */
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 1);
+    CHECK_EQ(ap_idle_searching(word_of(pool)), 1);
+    CHECK(ap_idle_sleep(w[1], AP_FOREVER) == AP_OK);
+    CHECK(w[1]->counted && w[1]->urgent);
+    CHECK(ap_worker_take_try(w[1]) == &tasks[2]);
+    CHECK_EQ(ap_idle_idle(word_of(pool)), 1);
+    ap_idle_wake(pool, true);
+    CHECK(ap_idle_sleep(w[0], AP_FOREVER) == AP_OK);
+    for (int i = 3; i >= 0; i--)
+        ap_worker_end(w[i]);
+    CHECK_EQ(ap_idle_searching(word_of(pool)), 0);
     ap_pool_release(pool);
 }
 
@@ -213,7 +340,11 @@ TEST(idle, last_active_worker_that_ends_ends_the_pool, 10) {
         CHECK_EQ(word_of(c.pool) & AP_IDLE_ENDED, 0);
         ap_worker_end(failing);
         crew_wait(&crew_ran, left ? 300 : 0);
-        crew_stop(&c); /* hangs if nobody saw the end */
+        if (left == 0)
+            CHECK((word_of(c.pool) & AP_IDLE_ENDED) != 0);
+        while ((word_of(c.pool) & AP_IDLE_ENDED) == 0)
+            check_pause_ns(20000); /* nobody closes again meanwhile */
+        crew_stop(&c);             /* hangs if nobody saw the end */
     }
 }
 

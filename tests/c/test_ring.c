@@ -80,7 +80,7 @@ TEST(ring, steal_takes_the_older_half, 5) {
 
 /* ---- stress: one owner, one outside taker, two thieves with rings of their own ------------ */
 
-#define TOTAL 400000
+#define TOTAL 100000
 
 static ap_ring *rings[3];
 static ap_task *items;
