@@ -73,8 +73,13 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     ap_u32_store_relaxed(&core->cancelling, 0);
     ap_u32_store_relaxed(&core->started, 0);
     ap_u32_store_relaxed(&core->begun, 0);
-    ap_u32_store_relaxed(&core->available, 0);
+    ap_u32_store_relaxed(&core->idled, 0);
+    ap_u32_store_relaxed(&core->counted_on, 0);
+    ap_u32_store_relaxed(&core->seen_idle, 0);
+    ap_ptr_store_relaxed(&core->awaited, NULL);
+#ifdef Py_GIL_DISABLED
     ap_u32_store_relaxed(&core->busy, 0);
+#endif
     ap_u32_store_relaxed(&core->spin_credit, 4);
     ap_u32_store_relaxed(&core->waits, 0);
     self->core = core;

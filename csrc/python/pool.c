@@ -4,14 +4,20 @@
  * call of submit is one C call: signal handlers and finalizers come before or after it, never
  * inside, and it takes no lock.  Threads are started by the Python layer, after the push.
  *
- *     submit                                      worker that finds the queues empty (worker.c)
- *     1  push                                     1  add 1 to `available`
- *     2  take 1 from `available`, or              2  publish the last task's outcome
- *     3  add 1 to `started` and start a thread
+ *     submit                              worker that finds the queues empty (worker.c)
+ *     1  push                             1  hands its last task over (run.c), or has none
+ *     2  find an idle worker: `idled` or  2  add 1 to `idled`
+ *        `seen_idle` above `counted_on`,
+ *        add 1 to `counted_on`            whoever first sees a task done that was handed over
+ *     3  none: add 1 to `started` and     3  add 1 to `seen_idle`
+ *        start a thread
  *
- * A caller that has seen a result and submits again finds `available` raised, so that submits in
- * turn need one thread, and submits that all block need one each.  Once every thread is
- * started neither side touches `available`.
+ * Whenever a worker has found the queues empty, and no submit has counted on it since, there is
+ * an idle one.  Who saw a result knows that its worker was about to say so, hence 3: submits in
+ * turn need one thread, and submits that all block need one each.  The two counts name the same
+ * events, each some of them, so their maximum is no more than there were.  (A worker that
+ * publishes attached does 2 first.)  The worker's count has a line of its own, which in such
+ * turns nobody else looks at.  Once every thread is started none of this is touched.
  */
 #include "bridge.h"
 
@@ -57,19 +63,22 @@ static void push_failed(PyObject *op, int code) {
     }
 }
 
-static bool take_available(ap_core *core) {
-    uint32_t available = ap_u32_load_relaxed(&core->available);
-    while (available) {
-        /* acquire pairs with the worker's RMW: what it published after is not assumed here */
-        if (ap_u32_cas_acq_rel(&core->available, &available, available - 1))
+/* Whether there is an idle worker that no other submit counts on. */
+static bool count_on_idle(ap_core *core) {
+    uint32_t counted = ap_u32_load_relaxed(&core->counted_on);
+    for (;;) {
+        /* counts wrap; acquire pairs with count_idle in worker.c */
+        if ((int32_t)(ap_u32_load_relaxed(&core->seen_idle) - counted) <= 0 &&
+            (int32_t)(ap_u32_load_acquire(&core->idled) - counted) <= 0)
+            return false;
+        if (ap_u32_cas_acq_rel(&core->counted_on, &counted, counted + 1))
             return true;
     }
-    return false;
 }
 
 /* Sees to it that a worker will come for a task that was pushed.  -1 with an exception. */
 static int ensure_worker(PyObject *op, ap_core *core) {
-    if (take_available(core) || starting_thread)
+    if (count_on_idle(core) || starting_thread)
         return 0;
     uint32_t started = ap_u32_load_relaxed(&core->started);
     do {

@@ -174,6 +174,7 @@ static PyObject *outcome_of(PyObject *op, uint32_t state, bool *failed, PyObject
 }
 
 static PyObject *result_now(PyObject *op, uint32_t state) {
+    ap__task_seen_done((ap_pytask *)op);
     if ((state & AP_STATE) == AP_CANCELLED) {
         PyErr_SetNone(ap__hooks.cancelled_error);
         return NULL;
@@ -189,6 +190,7 @@ static PyObject *result_now(PyObject *op, uint32_t state) {
 }
 
 static PyObject *exception_now(PyObject *op, uint32_t state) {
+    ap__task_seen_done((ap_pytask *)op);
     if ((state & AP_STATE) == AP_CANCELLED) {
         PyErr_SetNone(ap__hooks.cancelled_error);
         return NULL;
@@ -269,7 +271,10 @@ static PyObject *task_exception(PyObject *op, PyObject *const *args, Py_ssize_t 
 }
 
 static PyObject *task_done(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    return PyBool_FromLong(ap__state_is_done(state_of(op)));
+    if (!ap__state_is_done(state_of(op)))
+        Py_RETURN_FALSE;
+    ap__task_seen_done((ap_pytask *)op);
+    Py_RETURN_TRUE;
 }
 
 static PyObject *task_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
@@ -439,9 +444,11 @@ static PyObject *task_get_result(PyObject *op, void *Py_UNUSED(closure)) {
 
 static PyObject *task_get_exception(PyObject *op, void *Py_UNUSED(closure)) {
     uint32_t state = state_of(op);
-    if ((state & AP_STATE) != AP_FINISHED)
-        Py_RETURN_NONE;
-    return exception_now(op, state);
+    bool failed;
+    PyObject *traceback, *outcome = NULL;
+    if ((state & AP_STATE) == AP_FINISHED)
+        outcome = outcome_of(op, state, &failed, &traceback);
+    return Py_NewRef(outcome && failed ? outcome : Py_None);
 }
 
 /* Makes *slot on first touch and marks the task observed. */

@@ -200,5 +200,5 @@ void ap_pool_read_stats(ap_pool *pool, ap_pool_stats *out) {
 
 int ap_pool_cpu_is_free(ap_pool *pool) {
     uint64_t word = ap_u64_load_relaxed(&pool->idle);
-    return ap_idle_begun(word) - ap_idle_idle(word) < pool->cpus;
+    return ap_idle_begun(word) - ap_idle_idle(word) - ap_idle_searching(word) < pool->cpus;
 }
