@@ -14,8 +14,6 @@
  *
  * Checked by tests/c/test_pool.c.
  */
-#include <string.h>
-
 #include "sched/idle.h"
 #include "sched/pool.h"
 #include "sync/clock.h"
@@ -281,7 +279,6 @@ static ap_task *ap__search_yielding(ap_worker *worker) {
     } while (task == NULL && ap_clock_now() < until);
     if (task != NULL && yields <= 2)
         worker->pause_rounds = (worker->pause_rounds + 1) / 2;
-    worker->fruitless = task == NULL;
     return task;
 }
 
@@ -292,6 +289,7 @@ ap_task *ap_worker_search(ap_worker *worker) {
     task = ap__search_pausing(worker);
     if (task == NULL)
         task = ap__search_yielding(worker);
+    worker->fruitless = task == NULL;
     ap_idle_search_end(worker, task != NULL);
     if (task != NULL)
         ap_count(&worker->taken, 1);
