@@ -128,7 +128,7 @@ int ap__task_wait(ap_pytask *task, uint64_t deadline) {
         bool may_spin = first && spin_pays(task->core);
         PyThreadState *thread = PyEval_SaveThread();
         if (may_spin)
-            ap_ptr_store_relaxed(&task->core->awaited, task);
+            ap_u32_or_relaxed(&task->state, AP_LET_GO); /* see await_release in worker.c */
         if (!may_spin || !spin(task, deadline)) {
             /* pairs with the CAS in ap__task_publish_try and settle: see above */
             uint32_t state = ap_u32_or_acq_rel(&task->state, AP_WAITED) | AP_WAITED;

@@ -55,10 +55,8 @@ typedef struct ap_core {
     ap_atomic_u32 seen_idle;
 
     /* hints, written by threads that wait for a result */
-    _Alignas(AP_LINE) ap_atomic_ptr awaited; /* the task that a thread last let go of the
-                                                interpreter to wait for; compared only */
-    ap_atomic_u32 spin_credit;               /* recent waits that ended while spinning */
-    ap_atomic_u32 waits;                     /* waits begun, to probe again now and then */
+    _Alignas(AP_LINE) ap_atomic_u32 spin_credit; /* recent waits that ended while spinning */
+    ap_atomic_u32 waits;                         /* waits begun, to probe again now and then */
 #ifdef Py_GIL_DISABLED
     _Alignas(AP_LINE) ap_atomic_u32 busy; /* workers between finding a task and finding none */
 #endif
@@ -90,6 +88,7 @@ enum {
     AP_OBSERVED = 8,  /* an observer may hold a condition, waiters, callbacks or watchers */
     AP_OVERRIDE = 16, /* the outcome is the observer's: it was set from outside */
     AP_TAKEN = 32,    /* pending, and its call was handed out by _work_queue.get */
+    AP_LET_GO = 64,   /* a hint: a thread that waits for it has let go of the interpreter */
 };
 
 /* What a task grows when it is first looked at from outside.  Guarded by the task's critical
@@ -173,8 +172,9 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread);
 static inline void ap__task_seen_done(ap_pytask *task) {
     if (!task->handed_over)
         return;
-    task->handed_over = false; /* hand-overs need a GIL, and we hold it */
-    ap_u32_add_relaxed(&task->core->seen_idle, 1);
+    task->handed_over = false; /* hand-overs need a GIL, and we hold it: no RMW is needed */
+    ap_atomic_u32 *seen = &task->core->seen_idle;
+    ap_u32_store_relaxed(seen, ap_u32_load_relaxed(seen) + 1);
 }
 /* Waits until a hand-over in progress is complete.  Attached. */
 void ap__task_await_handover(ap_pytask *task);

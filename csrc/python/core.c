@@ -76,7 +76,6 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     ap_u32_store_relaxed(&core->idled, 0);
     ap_u32_store_relaxed(&core->counted_on, 0);
     ap_u32_store_relaxed(&core->seen_idle, 0);
-    ap_ptr_store_relaxed(&core->awaited, NULL);
 #ifdef Py_GIL_DISABLED
     ap_u32_store_relaxed(&core->busy, 0);
 #endif

@@ -66,14 +66,18 @@ static void push_failed(PyObject *op, int code) {
 /* Whether there is an idle worker that no other submit counts on. */
 static bool count_on_idle(ap_core *core) {
     uint32_t counted = ap_u32_load_relaxed(&core->counted_on);
-    for (;;) {
+    do {
         /* counts wrap; acquire pairs with count_idle in worker.c */
         if ((int32_t)(ap_u32_load_relaxed(&core->seen_idle) - counted) <= 0 &&
             (int32_t)(ap_u32_load_acquire(&core->idled) - counted) <= 0)
             return false;
-        if (ap_u32_cas_acq_rel(&core->counted_on, &counted, counted + 1))
-            return true;
-    }
+#ifndef Py_GIL_DISABLED
+        /* submitters are attached; a RMW would wait until the push has reached the worker */
+        ap_u32_store_relaxed(&core->counted_on, counted + 1);
+        return true;
+#endif
+    } while (!ap_u32_cas_acq_rel(&core->counted_on, &counted, counted + 1));
+    return true;
 }
 
 /* Sees to it that a worker will come for a task that was pushed.  -1 with an exception. */

@@ -42,10 +42,10 @@ static void attach(loop *self) {
 
 /* Waits until a thread that just submitted has let go of the interpreter, but not for long:
  * on its condition variable the wake would take many times as long. */
-static void await_release(loop *self, void *task) {
+static void await_release(ap_pytask *task) {
 #ifndef Py_GIL_DISABLED
     for (int pause = 0; pause < HANDOVER_PAUSES; pause++) {
-        if (ap_ptr_load_relaxed(&self->core->awaited) == task || ap_u32_load_relaxed(&ap__sleeping))
+        if (ap_u32_load_relaxed(&task->state) & AP_LET_GO || ap_u32_load_relaxed(&ap__sleeping))
             return;
         ap_cpu_pause();
     }
@@ -123,7 +123,7 @@ static ap_task *go_dry(loop *self) {
             break;
     }
     if (task)
-        await_release(self, ap__task_from_header(task));
+        await_release(ap__task_from_header(task));
     attach(self);
     return task;
 }
