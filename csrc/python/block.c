@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define SPIN_PAUSES 80        /* about 2 to 4 us */
-#define PAUSES_PER_LOOK 4     /* a look takes the line from the finisher, who writes to it */
+#define PAUSES_PER_LOOK 8     /* a look takes the line from the finisher, who writes to it */
 #define SPIN_BUDGET_NS 50000u /* about the cost of being woken */
 #define SIGNAL_SLICE_NS 50000000u
 #define CREDIT_MOST 8u
