@@ -103,17 +103,19 @@ typedef struct ap_observer {
     bool failed;
 } ap_observer;
 
+/* What a worker touches of a task that has no context stands first. */
 typedef struct {
-    PyObject_HEAD ap_task header;
-    ap_atomic_u32 state;
+    PyObject_HEAD ap_atomic_u32 state;
     uint16_t nargs;       /* positional arguments; UINT16_MAX: as many as the tuple says */
     uint8_t failed;       /* outcome is an exception */
     bool isolated : 1;    /* without a context of its own it runs in an empty one */
+    bool has_context : 1; /* context is not NULL */
     bool handed_over : 1; /* written and read attached: see run.c */
-    ap_core *core;        /* NULL for a task made by Task(), which is never queued */
     PyObject *fn;
     PyObject *args;    /* one positional argument, or a tuple; when failed, the traceback */
     PyObject *outcome; /* while pending, the names of keyword arguments */
+    ap_task header;
+    ap_core *core;     /* NULL for a task made by Task(), which is never queued */
     PyObject *context; /* to run in, or NULL */
     ap_observer *observer;
 } ap_pytask;

@@ -128,9 +128,13 @@ static PyObject *call_in_context(PyObject *fn, PyObject *args, size_t nargs, PyO
 }
 
 void ap__task_call(ap_pytask *task, PyObject **empty) {
-    PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = task->context;
+    PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = NULL;
     size_t nargs = task->nargs;
-    task->fn = task->args = task->outcome = task->context = NULL;
+    task->fn = task->args = task->outcome = NULL;
+    if (task->has_context) {
+        context = task->context;
+        task->context = NULL;
+    }
     if (nargs == UINT16_MAX)
         nargs = (size_t)(PyTuple_GET_SIZE(args) - (names ? PyTuple_GET_SIZE(names) : 0));
 

@@ -70,6 +70,7 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
     task->nargs = nargs < UINT16_MAX ? (uint16_t)nargs : UINT16_MAX;
     task->outcome = nkw ? Py_NewRef(kwnames) : NULL;
     task->context = context;
+    task->has_context = context != NULL;
     task->isolated = isolated;
     return task;
 
