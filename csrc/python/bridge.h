@@ -42,6 +42,7 @@ typedef struct ap_core {
     ap_pool *pool; /* compared, never followed, by threads that only hold a task */
     uint32_t max_workers;
     uint32_t cpus;
+    bool isolated; /* tasks run in a copy of their submitter's context, or an empty one */
 
     /* read by every submit, written by shutdown and the first max_workers submits */
     _Alignas(AP_LINE) ap_atomic_u32 refuse; /* AP_REFUSE_ bits */

@@ -23,7 +23,6 @@
 
 typedef struct {
     PyObject_HEAD ap_core_object *core; /* set once by _bind */
-    bool isolated;                      /* tasks run in a copy of their submitter's context */
 } ap_pool_base;
 
 ap_atomic_u32 ap__interpreter_exiting;
@@ -125,8 +124,8 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
     if (!core)
         return NULL;
     ap_pool_push_soon(core->pool);
-    ap_pytask *task = ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames,
-                                   ((ap_pool_base *)op)->isolated);
+    ap_pytask *task =
+        ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames, core->isolated);
     if (!task)
         return NULL;
     int code = ap_pool_push(core->pool, &task->header);
@@ -219,7 +218,7 @@ static PyObject *pool_submit_rows(PyObject *op, PyObject *args) {
     batch self = {.pool = op, .core = core, .tasks = PyList_New(0)};
     if (!self.tasks)
         return NULL;
-    bool isolated = ((ap_pool_base *)op)->isolated;
+    bool isolated = core->isolated;
     size_t published = 0;
     uint64_t oldest = 0;
     PyObject *item;
@@ -275,14 +274,12 @@ fail:
 static PyObject *pool_bind(PyObject *op, PyObject *args) {
     ap_pool_base *self = (ap_pool_base *)op;
     PyObject *core;
-    int isolated;
-    if (!PyArg_ParseTuple(args, "O!p", ap__core_type, &core, &isolated))
+    if (!PyArg_ParseTuple(args, "O!", ap__core_type, &core))
         return NULL;
     if (self->core) {
         PyErr_SetString(PyExc_RuntimeError, "the pool is initialised already");
         return NULL;
     }
-    self->isolated = isolated;
     self->core = (ap_core_object *)Py_NewRef(core);
     Py_RETURN_NONE;
 }

@@ -164,11 +164,13 @@ int ap_python_worker_run(void *core_object) {
     loop self = {.core = object->core};
     int code = ap_worker_begin(self.core->pool, &self.worker);
     ap_pytask *first = ap__core_take_first(object, code == AP_OK ? self.worker : NULL);
-    self.empty = PyContext_New();
-    if (self.empty && PyContext_Enter(self.empty) < 0)
-        Py_CLEAR(self.empty);
-    if (!self.empty)
-        PyErr_Clear(); /* out of memory: isolated tasks run in the thread's context */
+    if (self.core->isolated) {
+        self.empty = PyContext_New();
+        if (!self.empty || PyContext_Enter(self.empty) < 0) {
+            PyErr_Clear(); /* out of memory: tasks run in the thread's context */
+            Py_CLEAR(self.empty);
+        }
+    }
     if (first)
         run_one(&self, first);
     if (code == AP_OK) {
