@@ -288,10 +288,9 @@ def _results(tasks: list[Task[T]], end: float | None) -> Iterator[T]:
     """Yield the results of tasks in reverse order, letting go of each."""
     try:
         while tasks:
-            result = tasks[-1].result(None if end is None else end - time.monotonic())
-            tasks.pop()
-            yield result
-            del result
+            # in the list while it is waited for, so that it is cancelled if that is interrupted
+            tasks[-1].result(None if end is None else end - time.monotonic())
+            yield tasks.pop().result()
     finally:
         for task in tasks:
             task.cancel()
