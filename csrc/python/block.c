@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-#define SPIN_PAUSES 80        /* about 2 to 4 us */
+#define SPIN_PAUSES 160       /* 2 to 7 us, by processor */
 #define PAUSES_PER_LOOK 8     /* a look takes the line from the finisher, who writes to it */
 #define SPIN_BUDGET_NS 50000u /* about the cost of being woken */
 #define SIGNAL_SLICE_NS 50000000u
@@ -84,31 +84,49 @@ static bool spin_pays(ap_core *core) {
         return false;
     if (cpus_are_taken(core))
         return false;
-    if (ap_u32_load_relaxed(&core->spin_credit))
-        return true;
     uint32_t waits = ap_u32_load_relaxed(&core->waits) + 1;
     ap_u32_store_relaxed(&core->waits, waits); /* lost counts do no harm */
-    return waits % PROBE_EVERY == 0;
+    return ap_u32_load_relaxed(&core->spin_credit) != 0 || waits % PROBE_EVERY == 0;
+}
+
+static bool is_done(ap_pytask *task) {
+    return ap__state_is_done(ap_u32_load_acquire(&task->state));
+}
+
+/* Pauses help if the worker runs on another CPU.  If it waits for ours they only delay it: then
+ * the task is done after the first yields, and fewer pauses are made the next times.  Every
+ * PROBE_EVERYth wait makes all of them, to see whether they help again. */
+static bool spin_pausing(ap_pytask *task, uint32_t pauses) {
+    for (uint32_t pause = 0; pause < pauses; pause++) {
+        ap_cpu_pause();
+        if (pause % PAUSES_PER_LOOK == 0 && is_done(task)) {
+            ap_u32_store_relaxed(&task->core->pauses, SPIN_PAUSES);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool spin_yielding(ap_pytask *task, uint32_t pauses, uint64_t deadline) {
+    uint64_t now = ap_clock_now(), end = now + SPIN_BUDGET_NS;
+    end = end < deadline ? end : deadline;
+    for (uint32_t yields = 1; now < end; yields++) {
+        ap_cpu_yield();
+        if (is_done(task)) {
+            if (yields <= 2)
+                ap_u32_store_relaxed(&task->core->pauses, (pauses + 1) / 2);
+            return true;
+        }
+        now = ap_clock_now();
+    }
+    return false;
 }
 
 static bool spin(ap_pytask *task, uint64_t deadline) {
     ap_core *core = task->core;
-    bool done = false;
-    for (int pause = 0; !done && pause < SPIN_PAUSES; pause++) {
-        ap_cpu_pause();
-        if (pause % PAUSES_PER_LOOK)
-            continue;
-        done = ap__state_is_done(ap_u32_load_acquire(&task->state));
-    }
-    if (!done) {
-        uint64_t now = ap_clock_now(), end = now + SPIN_BUDGET_NS;
-        end = end < deadline ? end : deadline;
-        while (!done && now < end) {
-            ap_cpu_yield();
-            done = ap__state_is_done(ap_u32_load_acquire(&task->state));
-            now = ap_clock_now();
-        }
-    }
+    uint32_t waits = ap_u32_load_relaxed(&core->waits);
+    uint32_t pauses = waits % PROBE_EVERY ? ap_u32_load_relaxed(&core->pauses) : SPIN_PAUSES;
+    bool done = spin_pausing(task, pauses) || spin_yielding(task, pauses, deadline);
     uint32_t credit = ap_u32_load_relaxed(&core->spin_credit);
     if (done && credit < CREDIT_MOST)
         ap_u32_store_relaxed(&core->spin_credit, credit + 1);

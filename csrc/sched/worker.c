@@ -180,9 +180,9 @@ static ap_task *ap__take_ring(ap_worker *worker, uint32_t index) {
     return first;
 }
 
-/* Tries each marked queue of a kind once, from `start` round. */
+/* Tries each marked queue of a kind once, from `start` round, but `except`. */
 static ap_task *ap__take_marked(ap_worker *worker, ap_backlog *backlog, uint32_t queues,
-                                uint32_t start,
+                                uint32_t start, uint32_t except,
                                 ap_task *(*take)(ap_worker *worker, uint32_t queue)) {
     uint32_t words = (queues + 63) / 64;
     uint64_t upper = ~UINT64_C(0) << (start % 64);
@@ -190,6 +190,8 @@ static ap_task *ap__take_marked(ap_worker *worker, ap_backlog *backlog, uint32_t
         uint32_t word = (start / 64 + i) % words;
         uint64_t bits = ap_u64_load_relaxed(&backlog->words[word]);
         bits &= i == 0 ? upper : i == words ? ~upper : ~UINT64_C(0);
+        if (word == except / 64)
+            bits &= ~(UINT64_C(1) << except % 64);
         for (; bits != 0; bits &= bits - 1) {
             ap_task *task = take(worker, word * 64 + (uint32_t)__builtin_ctzll(bits));
             if (task != NULL)
@@ -210,8 +212,9 @@ static ap_task *ap__take_shards(ap_worker *worker) {
     ap_pool *pool = worker->pool;
     ap_task *task = ap__take_shard(worker, worker->shard);
     if (task == NULL && pool->shards > 1)
-        task = ap__take_marked(worker, &pool->shard_backlog, pool->shards,
-                               ap__random(worker) & (pool->shards - 1), ap__take_shard);
+        task =
+            ap__take_marked(worker, &pool->shard_backlog, pool->shards,
+                            ap__random(worker) & (pool->shards - 1), worker->shard, ap__take_shard);
     return task;
 }
 
@@ -231,7 +234,7 @@ static AP_NOINLINE ap_task *ap__take_any(ap_worker *worker) {
     if (pool->max_workers == 1)
         return NULL;
     return ap__take_marked(worker, &pool->ring_backlog, pool->max_workers,
-                           ap__random(worker) % pool->max_workers, ap__take_ring);
+                           ap__random(worker) % pool->max_workers, worker->index, ap__take_ring);
 }
 
 ap_task *ap_worker_take_try(ap_worker *worker) {
