@@ -114,14 +114,18 @@ def _at_exit() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """In a child none of the parent's workers exists."""
+    """In a child none of the parent's workers exists, and this thread is the main one."""
     _live.clear()
+    _core.set_main_thread(threading.get_ident())
 
 
 def _register_exit() -> None:
     # Workers are no daemons, and threading joins those before it calls atexit: this hook is
     # the one that comes earlier.  The stdlib's pool uses it too.
     threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
+    ident = threading.main_thread().ident
+    assert ident is not None
+    _core.set_main_thread(ident)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork_in_child)
 

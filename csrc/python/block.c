@@ -22,6 +22,7 @@
 #define PAUSES_PER_LOOK 8     /* a look takes the line from the finisher, who writes to it */
 #define SPIN_BUDGET_NS 50000u /* about the cost of being woken */
 #define SIGNAL_SLICE_NS 50000000u
+#define SIGNAL_SLICE_MOST_NS 1000000000u
 #define CREDIT_MOST 8u
 #define PROBE_EVERY 32u
 
@@ -49,16 +50,20 @@ int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past)
     return 0;
 }
 
-/* How long the next sleep may last.  A signal that arrived while the thread was spinning does
- * not end a sleep that begins after it, so the first one is short; on condition variables a
- * signal ends none, so all are. */
-static uint64_t sleep_until(uint64_t deadline, bool first) {
+/* How long the sleep after `sleeps` others may last.  A signal ends a sleep, but not one that
+ * begins just after it (while the thread was spinning, or before the system call), so the main
+ * thread, which alone runs handlers, sleeps for 50 ms, then longer, at most for a second.  On
+ * condition variables a signal ends none: it sleeps for 50 ms. */
+static uint64_t sleep_until(uint64_t deadline, unsigned sleeps) {
     static int interruptible = -1;
     if (interruptible < 0)
         interruptible = strcmp(ap_parking_backend(), "futex") == 0;
-    if (!first && interruptible)
+    if (PyThread_get_thread_ident() != ap__hooks.main_thread)
         return deadline;
-    uint64_t slice = ap_clock_now() + SIGNAL_SLICE_NS;
+    uint64_t slice = (uint64_t)SIGNAL_SLICE_NS << (interruptible && sleeps < 4 ? sleeps : 0);
+    if (interruptible && sleeps >= 4)
+        slice = SIGNAL_SLICE_MOST_NS;
+    slice += ap_clock_now();
     return slice < deadline ? slice : deadline;
 }
 
@@ -136,14 +141,14 @@ static bool spin(ap_pytask *task, uint64_t deadline) {
 }
 
 int ap__task_wait(ap_pytask *task, uint64_t deadline) {
-    for (bool first = true;; first = false) {
+    for (unsigned sleeps = 0;; sleeps++) {
         if (ap__state_is_done(ap_u32_load_acquire(&task->state)))
             return 1;
-        if (!first && PyErr_CheckSignals() < 0)
+        if (sleeps && PyErr_CheckSignals() < 0)
             return -1;
         if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
             return 0;
-        bool may_spin = first && spin_pays(task->core);
+        bool may_spin = !sleeps && spin_pays(task->core);
         PyThreadState *thread = PyEval_SaveThread();
         if (may_spin)
             ap_u32_or_relaxed(&task->state, AP_LET_GO); /* see await_release in worker.c */
@@ -151,22 +156,22 @@ int ap__task_wait(ap_pytask *task, uint64_t deadline) {
             /* pairs with the CAS in ap__task_publish_try and settle: see above */
             uint32_t state = ap_u32_or_acq_rel(&task->state, AP_WAITED) | AP_WAITED;
             if (!ap__state_is_done(state))
-                nap(&task->state, state, sleep_until(deadline, first));
+                nap(&task->state, state, sleep_until(deadline, sleeps));
         }
         PyEval_RestoreThread(thread);
     }
 }
 
 int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
-    for (bool first = true;; first = false) {
+    for (unsigned sleeps = 0;; sleeps++) {
         if (ap_u32_load_acquire(word) != value)
             return 1;
-        if (!first && PyErr_CheckSignals() < 0)
+        if (sleeps && PyErr_CheckSignals() < 0)
             return -1;
         if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
             return 0;
         PyThreadState *thread = PyEval_SaveThread();
-        nap(word, value, sleep_until(deadline, first));
+        nap(word, value, sleep_until(deadline, sleeps));
         PyEval_RestoreThread(thread);
     }
 }

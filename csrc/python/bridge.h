@@ -130,8 +130,9 @@ typedef struct {
     PyObject *cancelled_error;
     PyObject *invalid_state_error;
     PyObject *submit_error;
-    PyObject *log_callback; /* log_callback(task, error): a callback raised */
-    PyObject *log_state;    /* log_state(task): set_running_or_notify_cancel came too late */
+    PyObject *log_callback;    /* log_callback(task, error): a callback raised */
+    PyObject *log_state;       /* log_state(task): set_running_or_notify_cancel came too late */
+    unsigned long main_thread; /* its identifier */
 } ap_hooks;
 extern ap_hooks ap__hooks;
 

@@ -5,7 +5,7 @@
 /* configure(task_type, CancelledError, InvalidStateError, SubmitError, log_callback, log_state) */
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *type;
-    ap_hooks hooks;
+    ap_hooks hooks = ap__hooks;
     if (!PyArg_ParseTuple(args, "O!OOOOO", &PyType_Type, &type, &hooks.cancelled_error,
                           &hooks.invalid_state_error, &hooks.submit_error, &hooks.log_callback,
                           &hooks.log_state))
@@ -21,6 +21,15 @@ static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_INCREF(hooks.log_state);
     ap__hooks = hooks;
     ap__task_type = (PyTypeObject *)Py_NewRef(type);
+    Py_RETURN_NONE;
+}
+
+/* set_main_thread(ident): the thread that runs signal handlers. */
+static PyObject *set_main_thread(PyObject *Py_UNUSED(module), PyObject *ident) {
+    unsigned long value = PyLong_AsUnsignedLong(ident);
+    if (PyErr_Occurred())
+        return NULL;
+    ap__hooks.main_thread = value;
     Py_RETURN_NONE;
 }
 
@@ -42,6 +51,7 @@ static PyObject *worker_pool(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ig
 
 static PyMethodDef functions[] = {
     {"configure", configure, METH_VARARGS, "Give the bridge what it needs of the Python layer."},
+    {"set_main_thread", set_main_thread, METH_O, "Tell which thread runs signal handlers."},
     {"set_exiting", set_exiting, METH_O, "Whether submits are refused: the interpreter exits."},
     {"worker_pool", worker_pool, METH_NOARGS,
      "The address of the ap_pool whose worker the calling thread is, or None."},
