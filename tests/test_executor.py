@@ -319,10 +319,15 @@ def test_leaving_with_waits_for_all():
 
 def test_leaving_with_by_an_exception_waits_too():
     done = []
-    with pytest.raises(KeyError), ThreadPoolExecutor(1) as pool:
-        for n in range(20):
-            pool.submit(done.append, n)
-        raise KeyError
+
+    def work():
+        with ThreadPoolExecutor(1) as pool:
+            for n in range(20):
+                pool.submit(done.append, n)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
     assert done == list(range(20))
 
 

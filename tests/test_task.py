@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import copy
 import gc
 import logging
@@ -710,12 +711,10 @@ def test_a_cycle_through_the_dictionary_is_collected(one):
 
 
 def test_a_cycle_through_the_result_is_collected(one):
-    box = []
-    task = one.submit(lambda: box)
-    box.append(task)
-    task.result(10)
+    task = one.submit(list)
+    task.result(10).append(task)
     reference = weakref.ref(task)
-    del task, box
+    del task
     assert collected(reference)
 
 
@@ -853,10 +852,8 @@ def test_an_exception_dies_with_its_last_user(pool, looked):
 def test_failed_tasks_leave_no_cycles(two):
     def look():
         for _ in range(200):
-            try:
+            with contextlib.suppress(KeyError):
                 two.submit(outer_frame).result(10)
-            except KeyError:
-                pass
 
     look()
     with no_collector():
