@@ -33,7 +33,7 @@ def test_after_shutdown_submits_are_refused(pool):
         lambda: pool.map(int, [1]),
         lambda: pool.map(int, [1], buffersize=1),
     ):
-        with pytest.raises(ShutdownError, match="^cannot schedule new futures after shutdown$"):
+        with pytest.raises(ShutdownError, match=r"^cannot schedule new futures after shutdown$"):
             call()
     assert pool._shutdown
 
