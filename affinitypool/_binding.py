@@ -6,19 +6,34 @@ bound before anybody asks for one.
 
 from __future__ import annotations
 
-import threading
+import sys
 
 from affinitypool import _core as core
+
+__all__ = ["core", "ffi", "lib"]
 
 ffi = core.ffi
 lib = core.lib
 
 
+def _is_main_interpreter() -> bool:
+    if sys.version_info >= (3, 13):
+        import _interpreters
+
+        return bool(_interpreters.get_current()[0] == _interpreters.get_main()[0])
+    import _xxsubinterpreters  # type: ignore[import-not-found,unused-ignore]
+
+    return bool(_xxsubinterpreters.get_current() == _xxsubinterpreters.get_main())
+
+
 def _bind() -> None:
     if hasattr(core, "TaskBase"):
         return
-    if threading.main_thread() is None:  # pragma: no cover
-        raise ImportError("affinitypool needs an interpreter with threads")
+    if not _is_main_interpreter():
+        raise ImportError(
+            "affinitypool cannot be imported in a sub-interpreter: its worker threads attach to "
+            "the main interpreter"
+        )
     if lib.ap_python_bind(ffi.cast("void *", id(core))) != 0:
         raise ImportError("affinitypool._core could not be initialised; see the error above")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import itertools
 import operator
 import queue
@@ -96,15 +97,15 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
 
         core = _core.Core(max_workers, shards or 0, usable_cpus())
         self._max_workers = max_workers
-        self._initializer = initializer
+        self._initializer: Any = initializer
         self._initargs = tuple(initargs)
         self._stack_size = stack_size
         self._thread_name_prefix = thread_name_prefix or f"ThreadPoolExecutor-{self._counter()}"
         self._threads: set[threading.Thread] = set()
-        self._broken: str | bool = False
+        self._broken: Any = False
         self._shutdown = False
-        self._shutdown_lock = threading.RLock()
-        self._work_queue = _WorkQueue(core)
+        self._shutdown_lock: Any = threading.RLock()
+        self._work_queue: Any = _WorkQueue(core)
         self._initializer_error: list[BaseException] = []
         self._bind(core, bool(propagate_context))
 
@@ -144,12 +145,11 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     def _raise_refused(self) -> None:
         """Raise the reason why the pool takes no tasks."""
         if self._broken:
-            error = BrokenThreadPool(self._broken)
-            raise error from (self._initializer_error or [None])[0]
+            cause = self._initializer_error[0] if self._initializer_error else None
+            raise BrokenThreadPool(self._broken) from cause
         if self._shutdown:
             raise ShutdownError("cannot schedule new futures after shutdown")
-        message = "cannot schedule new futures after interpreter shutdown"
-        raise ShutdownError(message) from RuntimeError(message)
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
     # ---- the executor -------------------------------------------------------------------
 
@@ -259,24 +259,25 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
 def _break(core: Any, cause: BaseException) -> None:
     """Fail everything that is pending; the core takes no more."""
     core.break_()
-    while core.pending:
+    while True:
         task = core.take()
-        if task is None:
-            time.sleep(0)  # a submit is between reserving its place and filling it
-        else:
+        if task is not None:
             error = BrokenThreadPool(_BROKEN)
             error.__cause__ = cause
-            if not task.done():
-                try:
-                    task.set_exception(error)
-                except concurrent.futures.InvalidStateError:
-                    pass  # somebody cancelled it just now
+            # InvalidStateError: it was cancelled, or its submitter ran it itself
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                task.set_exception(error)
+        elif core.pending:
+            time.sleep(0)  # a submit is between reserving its place and filling it
+        else:
+            return
 
 
 def _result_or_cancel(task: Task[T], timeout: float | None = None) -> T:
     try:
         try:
-            return task.result(timeout)
+            result: T = task.result(timeout)
+            return result
         finally:
             task.cancel()
     finally:
@@ -322,11 +323,22 @@ def _buffered_results(
 class _WorkItem:
     """What `_work_queue.get` hands out: a task that then will not run by itself."""
 
-    __slots__ = ("args", "fn", "future", "kwargs", "task")
+    __slots__ = ("args", "fn", "future", "kwargs")
 
     def __init__(self, task: Task[Any], call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> None:
-        self.future = self.task = task
+        self.future = task
         self.fn, self.args, self.kwargs = call
+
+    def run(self) -> None:
+        """Run the call in this thread and end its task with the outcome."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self.fn(*self.args, **self.kwargs)
+        except BaseException as error:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
 
 
 class _WorkQueue:

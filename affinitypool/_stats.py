@@ -37,5 +37,5 @@ def read_stats(core: Any) -> PoolStats:
     pool = ffi.cast("ap_pool *", core.pool_address)
     out = ffi.new("ap_pool_stats *")
     lib.ap_pool_read_stats(pool, out)
-    fields = [getattr(out, name) for name in PoolStats._fields if name != "pending"]
-    return PoolStats(*fields, pending=core.pending)
+    fields = {name: getattr(out, name) for name in PoolStats._fields if name != "pending"}
+    return PoolStats(pending=core.pending, **fields)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("concurrent.futures")
 
 
-class Task(core.TaskBase, Future[T]):
+class Task(core.TaskBase[T], Future[T]):
     """A submitted call: a `concurrent.futures.Future` whose state lives in C.
 
     Made by `ThreadPoolExecutor.submit`.  All that is written for futures works: `wait`,

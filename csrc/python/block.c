@@ -18,16 +18,15 @@
 #include <math.h>
 #include <string.h>
 
-#define SPIN_PAUSE_ROUNDS 10    /* of 8 pauses: about 2 us */
-#define SPIN_BUDGET_NS 50000u   /* about the cost of being woken */
+#define SPIN_PAUSE_ROUNDS 10  /* of 8 pauses: about 2 us */
+#define SPIN_BUDGET_NS 50000u /* about the cost of being woken */
 #define SIGNAL_SLICE_NS 50000000u
 #define CREDIT_MOST 8u
 #define PROBE_EVERY 32u
 
 ap_atomic_u32 ap__waiting_detached;
 
-int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past)
-{
+int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past) {
     *past = false;
     *deadline = AP_FOREVER;
     if (!timeout || timeout == Py_None)
@@ -52,8 +51,7 @@ int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past)
 /* How long the next sleep may last.  A signal that arrived while the thread was spinning does
  * not end a sleep that begins after it, so the first one is short; on condition variables a
  * signal ends none, so all are. */
-static uint64_t sleep_until(uint64_t deadline, bool first)
-{
+static uint64_t sleep_until(uint64_t deadline, bool first) {
     static int interruptible = -1;
     if (interruptible < 0)
         interruptible = strcmp(ap_parking_backend(), "futex") == 0;
@@ -63,8 +61,7 @@ static uint64_t sleep_until(uint64_t deadline, bool first)
     return slice < deadline ? slice : deadline;
 }
 
-static bool spin_pays(ap_core *core)
-{
+static bool spin_pays(ap_core *core) {
     if (!core || core->cpus < 2)
         return false;
     if (ap_u32_load_relaxed(&core->busy) >= core->cpus)
@@ -76,8 +73,7 @@ static bool spin_pays(ap_core *core)
     return waits % PROBE_EVERY == 0;
 }
 
-static bool spin(ap_pytask *task, uint64_t deadline)
-{
+static bool spin(ap_pytask *task, uint64_t deadline) {
     ap_core *core = task->core;
     bool done = false;
     for (int round = 0; !done && round < SPIN_PAUSE_ROUNDS; round++) {
@@ -102,8 +98,7 @@ static bool spin(ap_pytask *task, uint64_t deadline)
     return done;
 }
 
-int ap__task_wait(ap_pytask *task, uint64_t deadline)
-{
+int ap__task_wait(ap_pytask *task, uint64_t deadline) {
     for (bool first = true;; first = false) {
         if (ap__state_is_done(ap_u32_load_acquire(&task->state)))
             return 1;
@@ -125,8 +120,7 @@ int ap__task_wait(ap_pytask *task, uint64_t deadline)
     }
 }
 
-int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline)
-{
+int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
     for (bool first = true;; first = false) {
         if (ap_u32_load_acquire(word) != value)
             return 1;

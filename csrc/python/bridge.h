@@ -47,6 +47,7 @@ typedef struct ap_core {
     _Alignas(AP_LINE) ap_atomic_u32 refuse; /* AP_REFUSE_ bits */
     ap_atomic_u32 cancelling;               /* workers cancel what they take */
     ap_atomic_u32 started;                  /* worker threads asked for and not failed */
+    ap_atomic_u32 begun;                    /* of these, past their first look for a task */
 
     /* used while started < max_workers only */
     _Alignas(AP_LINE) ap_atomic_u32 available; /* workers that found the queues empty, less the
@@ -60,14 +61,16 @@ typedef struct ap_core {
 } ap_core;
 
 typedef struct {
-    PyObject_HEAD
-    ap_core *core;
+    PyObject_HEAD ap_core *core;
+    PyObject *promised; /* list of tasks, or NULL: see core.c; in the critical section */
 } ap_core_object;
 
 extern PyTypeObject *ap__core_type;
 int ap__core_setup(PyObject *module);
 /* Cancels every queued task; returns how many that were. */
 Py_ssize_t ap__core_cancel_queued(ap_core *core);
+/* After a thread failed to start: cancels the tasks that were promised to it. */
+void ap__core_trim_promised(ap_core_object *self);
 
 /* ---- task ------------------------------------------------------------------------------- */
 
@@ -98,11 +101,10 @@ typedef struct ap_observer {
 } ap_observer;
 
 typedef struct {
-    PyObject_HEAD
-    ap_task header;
+    PyObject_HEAD ap_task header;
     ap_atomic_u32 state;
-    uint16_t nargs; /* positional arguments; UINT16_MAX: as many as the tuple says */
-    uint8_t failed; /* outcome is an exception */
+    uint16_t nargs;   /* positional arguments; UINT16_MAX: as many as the tuple says */
+    uint8_t failed;   /* outcome is an exception */
     uint8_t isolated; /* without a context of its own it runs in an empty one */
     ap_core *core;    /* NULL for a task made by Task(), which is never queued */
     PyObject *fn;
@@ -128,13 +130,11 @@ extern ap_hooks ap__hooks;
 int ap__task_setup(PyObject *module);
 void ap__task_run_header(ap_task *task, ap_worker *worker); /* marks a Python task */
 
-static inline ap_pytask *ap__task_from_header(ap_task *header)
-{
+static inline ap_pytask *ap__task_from_header(ap_task *header) {
     return (ap_pytask *)(void *)((char *)header - offsetof(ap_pytask, header));
 }
 
-static inline bool ap__state_is_done(uint32_t state)
-{
+static inline bool ap__state_is_done(uint32_t state) {
     return (state & AP_STATE) >= AP_FINISHED;
 }
 
@@ -142,6 +142,9 @@ static inline bool ap__state_is_done(uint32_t state)
  * `values` are nargs positional arguments followed by those that kwnames names. */
 ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, size_t nargs,
                         PyObject *kwnames, bool isolated);
+/* A new worker's first look: a task with its queue's reference, or NULL.  `worker` is NULL if
+ * the thread could not become one.  Once for each thread. */
+ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker);
 /* Drops the queue's reference of a task that was never queued. */
 void ap__task_unqueue(ap_pytask *task);
 
@@ -164,8 +167,7 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread);
 /* Waits until a hand-over in progress is complete.  Attached. */
 void ap__task_await_handover(ap_pytask *task);
 void ap__task_settle_run(ap_pytask *task);
-static inline void ap__task_publish(ap_pytask *task)
-{
+static inline void ap__task_publish(ap_pytask *task) {
     if (!ap__task_publish_try(task))
         ap__task_settle_run(task);
 }

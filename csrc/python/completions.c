@@ -15,16 +15,14 @@
 #include "bridge.h"
 
 typedef struct {
-    PyObject_HEAD
-    ap_atomic_u32 sequence;
+    PyObject_HEAD ap_atomic_u32 sequence;
     ap_atomic_u32 sleepers;
     PyObject *done; /* list of tasks */
 } ap_completions;
 
 PyTypeObject *ap__completions_type;
 
-void ap__completions_post(PyObject *op, ap_pytask *task)
-{
+void ap__completions_post(PyObject *op, ap_pytask *task) {
     ap_completions *self = (ap_completions *)op;
     int failed;
     Py_BEGIN_CRITICAL_SECTION(op);
@@ -41,13 +39,11 @@ void ap__completions_post(PyObject *op, ap_pytask *task)
 }
 
 static PyObject *completions_new(PyTypeObject *type, PyObject *Py_UNUSED(args),
-                                 PyObject *Py_UNUSED(kwargs))
-{
+                                 PyObject *Py_UNUSED(kwargs)) {
     return type->tp_alloc(type, 0);
 }
 
-static PyObject *take_done(ap_completions *self)
-{
+static PyObject *take_done(ap_completions *self) {
     PyObject *done;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
     done = self->done;
@@ -57,8 +53,7 @@ static PyObject *take_done(ap_completions *self)
 }
 
 /* get(timeout=None): the tasks that ended; an empty list when the timeout passed. */
-static PyObject *completions_get(PyObject *op, PyObject *args)
-{
+static PyObject *completions_get(PyObject *op, PyObject *args) {
     ap_completions *self = (ap_completions *)op;
     PyObject *timeout = NULL;
     uint64_t deadline;
@@ -82,45 +77,39 @@ static PyObject *completions_get(PyObject *op, PyObject *args)
     }
 }
 
-static bool is_task(PyObject *task)
-{
+static bool is_task(PyObject *task) {
     if (PyObject_TypeCheck(task, ap__task_base_type))
         return true;
     PyErr_Format(PyExc_TypeError, "expected a Task, not %.200s", Py_TYPE(task)->tp_name);
     return false;
 }
 
-static PyObject *completions_watch(PyObject *op, PyObject *task)
-{
+static PyObject *completions_watch(PyObject *op, PyObject *task) {
     if (!is_task(task))
         return NULL;
     int in = ap__task_watch((ap_pytask *)task, op);
     return in < 0 ? NULL : PyBool_FromLong(in);
 }
 
-static PyObject *completions_unwatch(PyObject *op, PyObject *task)
-{
+static PyObject *completions_unwatch(PyObject *op, PyObject *task) {
     if (!is_task(task))
         return NULL;
     ap__task_unwatch((ap_pytask *)task, op);
     Py_RETURN_NONE;
 }
 
-static int completions_traverse(PyObject *op, visitproc visit, void *arg)
-{
+static int completions_traverse(PyObject *op, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(((ap_completions *)op)->done);
     return 0;
 }
 
-static int completions_clear(PyObject *op)
-{
+static int completions_clear(PyObject *op) {
     Py_CLEAR(((ap_completions *)op)->done);
     return 0;
 }
 
-static void completions_dealloc(PyObject *op)
-{
+static void completions_dealloc(PyObject *op) {
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     completions_clear(op);
@@ -130,8 +119,7 @@ static void completions_dealloc(PyObject *op)
 
 /* wait_all(tasks, timeout): waits for each in turn.  True if all are done, False when the
  * timeout has passed.  In a worker it runs tasks of its own pool that have not started. */
-static PyObject *wait_all(PyObject *Py_UNUSED(module), PyObject *args)
-{
+static PyObject *wait_all(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *tasks, *timeout;
     uint64_t deadline;
     bool past;
@@ -187,8 +175,7 @@ static PyType_Spec completions_spec = {
     .slots = completions_slots,
 };
 
-int ap__completions_setup(PyObject *module)
-{
+int ap__completions_setup(PyObject *module) {
     ap__completions_type = (PyTypeObject *)PyType_FromSpec(&completions_spec);
     if (!ap__completions_type ||
         PyModule_AddObjectRef(module, "Completions", (PyObject *)ap__completions_type) < 0)

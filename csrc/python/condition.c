@@ -8,8 +8,7 @@
 #include "bridge.h"
 
 typedef struct {
-    PyObject_HEAD
-    ap_atomic_u32 word;
+    PyObject_HEAD ap_atomic_u32 word;
     ap_atomic_u32 sequence;
     ap_atomic_u64 owner; /* thread identifier; 0: nobody */
     uint32_t depth;      /* by the owner only */
@@ -17,18 +16,15 @@ typedef struct {
 
 PyTypeObject *ap__condition_type;
 
-static uint64_t self_id(void)
-{
+static uint64_t self_id(void) {
     return (uint64_t)PyThread_get_thread_ident();
 }
 
-static bool owned(ap_condition *self)
-{
+static bool owned(ap_condition *self) {
     return ap_u64_load_relaxed(&self->owner) == self_id();
 }
 
-static void unlock(ap_condition *self)
-{
+static void unlock(ap_condition *self) {
     ap_u64_store_relaxed(&self->owner, 0);
     /* release pairs with the acquiring CAS or exchange of the next owner */
     if (ap_u32_exchange_acq_rel(&self->word, 0) == 2)
@@ -36,8 +32,7 @@ static void unlock(ap_condition *self)
 }
 
 /* 1: locked, 0: the deadline passed, -1: a signal handler raised (only if `interruptible`). */
-static int lock(ap_condition *self, uint64_t deadline, bool interruptible)
-{
+static int lock(ap_condition *self, uint64_t deadline, bool interruptible) {
     uint32_t expected = 0;
     /* acquire pairs with the exchange in unlock: the owner sees what the last one wrote */
     if (!ap_u32_cas_acq_rel(&self->word, &expected, 1)) {
@@ -59,36 +54,31 @@ static int lock(ap_condition *self, uint64_t deadline, bool interruptible)
     return 1;
 }
 
-void ap__condition_acquire(PyObject *op)
-{
+void ap__condition_acquire(PyObject *op) {
     ap_condition *self = (ap_condition *)op;
     if (!owned(self))
         lock(self, AP_FOREVER, false);
     self->depth++;
 }
 
-void ap__condition_release(PyObject *op)
-{
+void ap__condition_release(PyObject *op) {
     ap_condition *self = (ap_condition *)op;
     if (--self->depth == 0)
         unlock(self);
 }
 
-void ap__condition_notify_all(PyObject *op)
-{
+void ap__condition_notify_all(PyObject *op) {
     ap_condition *self = (ap_condition *)op;
     /* release pairs with the acquire load in condition_wait */
     ap_u32_add_acq_rel(&self->sequence, 1);
     ap_wake_u32(&self->sequence, UINT32_MAX);
 }
 
-PyObject *ap__condition_new(void)
-{
+PyObject *ap__condition_new(void) {
     return ap__condition_type->tp_alloc(ap__condition_type, 0);
 }
 
-static PyObject *condition_acquire(PyObject *op, PyObject *args, PyObject *kwargs)
-{
+static PyObject *condition_acquire(PyObject *op, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"blocking", "timeout", NULL};
     ap_condition *self = (ap_condition *)op;
     int blocking = 1;
@@ -116,22 +106,19 @@ static PyObject *condition_acquire(PyObject *op, PyObject *args, PyObject *kwarg
     Py_RETURN_TRUE;
 }
 
-static PyObject *not_owned(void)
-{
+static PyObject *not_owned(void) {
     PyErr_SetString(PyExc_RuntimeError, "cannot release un-acquired lock");
     return NULL;
 }
 
-static PyObject *condition_release(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *condition_release(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     if (!owned((ap_condition *)op))
         return not_owned();
     ap__condition_release(op);
     Py_RETURN_NONE;
 }
 
-static PyObject *condition_enter(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *condition_enter(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_condition *self = (ap_condition *)op;
     if (!owned(self) && lock(self, AP_FOREVER, true) < 0)
         return NULL;
@@ -140,14 +127,12 @@ static PyObject *condition_enter(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *condition_exit(PyObject *op, PyObject *const *Py_UNUSED(args),
-                                Py_ssize_t Py_UNUSED(nargs))
-{
+                                Py_ssize_t Py_UNUSED(nargs)) {
     return condition_release(op, NULL);
 }
 
 /* 1: notified, 0: timed out, -1: exception. */
-static int wait_once(ap_condition *self, uint64_t deadline)
-{
+static int wait_once(ap_condition *self, uint64_t deadline) {
     uint32_t sequence = ap_u32_load_acquire(&self->sequence);
     uint32_t depth = self->depth;
     self->depth = 0;
@@ -161,8 +146,7 @@ static int wait_once(ap_condition *self, uint64_t deadline)
     return notified;
 }
 
-static PyObject *condition_wait(PyObject *op, PyObject *args, PyObject *kwargs)
-{
+static PyObject *condition_wait(PyObject *op, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"timeout", NULL};
     PyObject *timeout = NULL;
     uint64_t deadline;
@@ -179,8 +163,7 @@ static PyObject *condition_wait(PyObject *op, PyObject *args, PyObject *kwargs)
     return notified < 0 ? NULL : PyBool_FromLong(notified);
 }
 
-static PyObject *condition_wait_for(PyObject *op, PyObject *args, PyObject *kwargs)
-{
+static PyObject *condition_wait_for(PyObject *op, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"predicate", "timeout", NULL};
     PyObject *predicate, *timeout = NULL;
     uint64_t deadline;
@@ -210,8 +193,7 @@ static PyObject *condition_wait_for(PyObject *op, PyObject *args, PyObject *kwar
     }
 }
 
-static PyObject *condition_notify(PyObject *op, PyObject *args)
-{
+static PyObject *condition_notify(PyObject *op, PyObject *args) {
     Py_ssize_t count = 1;
     if (!PyArg_ParseTuple(args, "|n", &count))
         return NULL;
@@ -223,18 +205,15 @@ static PyObject *condition_notify(PyObject *op, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *condition_is_owned(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *condition_is_owned(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(owned((ap_condition *)op));
 }
 
-static PyObject *condition_locked(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *condition_locked(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(ap_u32_load_acquire(&((ap_condition *)op)->word) != 0);
 }
 
-static void condition_dealloc(PyObject *op)
-{
+static void condition_dealloc(PyObject *op) {
     PyTypeObject *type = Py_TYPE(op);
     type->tp_free(op);
     Py_DECREF(type);
@@ -270,8 +249,7 @@ static PyType_Spec condition_spec = {
     .slots = condition_slots,
 };
 
-int ap__condition_setup(PyObject *module)
-{
+int ap__condition_setup(PyObject *module) {
     ap__condition_type = (PyTypeObject *)PyType_FromSpec(&condition_spec);
     return ap__condition_type
                ? PyModule_AddObjectRef(module, "Condition", (PyObject *)ap__condition_type)

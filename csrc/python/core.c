@@ -8,6 +8,12 @@
  * pool with its own and finds them equal although they were not; it then tries to start a task
  * that is done, which fails.  The number of ap_cores is the largest number of pools that were
  * alive at once.
+ *
+ * Promises.  A submit that starts a thread does not wait for it, so shutdown(cancel_futures) may
+ * come before the thread has looked for a task.  The stdlib's pool has started a task for each
+ * thread by then.  So cancelling sets one task aside for each thread that was started and has
+ * not looked: it is promised to it, and is run.  The critical section makes the thread's look,
+ * in the queues and at the promises, one step against that.
  */
 #include "bridge.h"
 
@@ -18,8 +24,7 @@ PyTypeObject *ap__core_type;
 
 static ap_core *free_cores; /* guarded by the type's critical section */
 
-static ap_core *core_acquire(void)
-{
+static ap_core *core_acquire(void) {
     ap_core *core;
     Py_BEGIN_CRITICAL_SECTION(ap__core_type);
     core = free_cores;
@@ -31,16 +36,14 @@ static ap_core *core_acquire(void)
     return core;
 }
 
-static void core_recycle(ap_core *core)
-{
+static void core_recycle(ap_core *core) {
     Py_BEGIN_CRITICAL_SECTION(ap__core_type);
     core->next_free = free_cores;
     free_cores = core;
     Py_END_CRITICAL_SECTION();
 }
 
-static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
+static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"max_workers", "shards", "cpus", NULL};
     unsigned int max_workers, shards = 0, cpus = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|II", names, &max_workers, &shards, &cpus))
@@ -69,6 +72,7 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     ap_u32_store_relaxed(&core->refuse, 0);
     ap_u32_store_relaxed(&core->cancelling, 0);
     ap_u32_store_relaxed(&core->started, 0);
+    ap_u32_store_relaxed(&core->begun, 0);
     ap_u32_store_relaxed(&core->available, 0);
     ap_u32_store_relaxed(&core->busy, 0);
     ap_u32_store_relaxed(&core->spin_credit, 4);
@@ -77,8 +81,7 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-Py_ssize_t ap__core_cancel_queued(ap_core *core)
-{
+Py_ssize_t ap__core_cancel_queued(ap_core *core) {
     Py_ssize_t count = 0;
     ap_task *header;
     while ((header = ap_pool_take_try(core->pool))) {
@@ -89,8 +92,47 @@ Py_ssize_t ap__core_cancel_queued(ap_core *core)
     return count;
 }
 
-static void core_dealloc(PyObject *op)
-{
+/* In the critical section: a promised task, or NULL. */
+static ap_pytask *pop_promised(ap_core_object *self) {
+    Py_ssize_t size = self->promised ? PyList_GET_SIZE(self->promised) : 0;
+    if (!size)
+        return NULL;
+    PyObject *task = Py_NewRef(PyList_GET_ITEM(self->promised, 0));
+    if (PyList_SetSlice(self->promised, 0, 1, NULL) < 0)
+        PyErr_Clear();
+    return (ap_pytask *)task;
+}
+
+/* In the critical section: how many threads were started that have not looked for a task. */
+static uint32_t unbegun(ap_core *core) {
+    return ap_u32_load_relaxed(&core->started) - ap_u32_load_relaxed(&core->begun);
+}
+
+ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker) {
+    ap_pytask *task = NULL;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    ap_task *header = worker ? ap_worker_take_try(worker) : NULL;
+    task = header ? ap__task_from_header(header) : pop_promised(self);
+    ap_u32_add_relaxed(&self->core->begun, 1);
+    Py_END_CRITICAL_SECTION();
+    return task;
+}
+
+void ap__core_trim_promised(ap_core_object *self) {
+    for (;;) {
+        ap_pytask *task = NULL;
+        Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+        if (self->promised && (uint32_t)PyList_GET_SIZE(self->promised) > unbegun(self->core))
+            task = pop_promised(self);
+        Py_END_CRITICAL_SECTION();
+        if (!task)
+            return;
+        ap__task_cancel(task);
+        Py_DECREF(task);
+    }
+}
+
+static void core_dealloc(PyObject *op) {
     ap_core_object *self = (ap_core_object *)op;
     PyTypeObject *type = Py_TYPE(op);
     ap_core *core = self->core;
@@ -99,6 +141,9 @@ static void core_dealloc(PyObject *op)
         PyErr_Fetch(&error_type, &error, &traceback);
         ap_pool_close(core->pool);
         ap__core_cancel_queued(core); /* no worker is left, and nobody can add one */
+        ap_u32_store_relaxed(&core->begun, ap_u32_load_relaxed(&core->started));
+        ap__core_trim_promised(self);
+        Py_CLEAR(self->promised);
         ap_pool_release(core->pool);
         core_recycle(core);
         PyErr_Restore(error_type, error, traceback);
@@ -107,40 +152,60 @@ static void core_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core *core = ((ap_core_object *)op)->core;
     ap_u32_or_seq_cst(&core->refuse, AP_REFUSE_CLOSED);
     ap_pool_close(core->pool);
     Py_RETURN_NONE;
 }
 
-static PyObject *core_break(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *core_break(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core *core = ((ap_core_object *)op)->core;
     ap_u32_or_seq_cst(&core->refuse, AP_REFUSE_BROKEN);
     ap_pool_close(core->pool);
     Py_RETURN_NONE;
 }
 
-static PyObject *core_cancel_pending(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    ap_core *core = ((ap_core_object *)op)->core;
+static PyObject *core_cancel_pending(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    ap_core_object *self = (ap_core_object *)op;
+    ap_core *core = self->core;
+    PyObject *fresh = PyList_New(0);
+    if (!fresh)
+        return NULL;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    if (!self->promised) {
+        self->promised = fresh;
+        fresh = NULL;
+    }
+    ap_task *header;
+    while ((uint32_t)PyList_GET_SIZE(self->promised) < unbegun(core) &&
+           (header = ap_pool_take_try(core->pool))) {
+        ap_pytask *task = ap__task_from_header(header);
+        if (PyList_Append(self->promised, (PyObject *)task) < 0)
+            PyErr_Clear(); /* out of memory: it is not run; its reference is all that is lost */
+        else
+            Py_DECREF(task);
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(fresh);
     ap_u32_store_seq_cst(&core->cancelling, 1);
     return PyLong_FromSsize_t(ap__core_cancel_queued(core));
 }
 
 /* A task taken out of the queue, with the queue's reference, or None. */
-static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    ap_task *header = ap_pool_take_try(((ap_core_object *)op)->core->pool);
-    if (!header)
-        Py_RETURN_NONE;
-    return (PyObject *)ap__task_from_header(header);
+static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    ap_core_object *self = (ap_core_object *)op;
+    ap_task *header = ap_pool_take_try(self->core->pool);
+    if (header)
+        return (PyObject *)ap__task_from_header(header);
+    ap_pytask *task;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    task = pop_promised(self);
+    Py_END_CRITICAL_SECTION();
+    return task ? (PyObject *)task : Py_NewRef(Py_None);
 }
 
-static PyObject *core_started_add(PyObject *op, PyObject *arg)
-{
+static PyObject *core_started_add(PyObject *op, PyObject *arg) {
     ap_core *core = ((ap_core_object *)op)->core;
     long delta = PyLong_AsLong(arg);
     if (delta == -1 && PyErr_Occurred())
@@ -149,23 +214,19 @@ static PyObject *core_started_add(PyObject *op, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-static PyObject *core_pending(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *core_pending(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLongLong(ap_pool_pending(((ap_core_object *)op)->core->pool));
 }
 
-static PyObject *core_address(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *core_address(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromVoidPtr(op);
 }
 
-static PyObject *core_pool_address(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *core_pool_address(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromVoidPtr(((ap_core_object *)op)->core->pool);
 }
 
-static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLong(ap_u32_load_acquire(&((ap_core_object *)op)->core->started));
 }
 
@@ -203,8 +264,7 @@ static PyType_Spec core_spec = {
     .slots = core_slots,
 };
 
-int ap__core_setup(PyObject *module)
-{
+int ap__core_setup(PyObject *module) {
     ap__core_type = (PyTypeObject *)PyType_FromSpec(&core_spec);
     return ap__core_type ? PyModule_AddObjectRef(module, "Core", (PyObject *)ap__core_type) : -1;
 }

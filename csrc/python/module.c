@@ -3,8 +3,7 @@
 #include "worker.h"
 
 /* configure(task_type, CancelledError, InvalidStateError, SubmitError, log_callback, log_state) */
-static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args)
-{
+static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *type;
     ap_hooks hooks;
     if (!PyArg_ParseTuple(args, "O!OOOOO", &PyType_Type, &type, &hooks.cancelled_error,
@@ -25,8 +24,7 @@ static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag)
-{
+static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag) {
     int exiting = PyObject_IsTrue(flag);
     if (exiting < 0)
         return NULL;
@@ -35,8 +33,7 @@ static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag)
 }
 
 /* worker_core(): the address of the pool whose worker the calling thread is, or None. */
-static PyObject *worker_pool(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
+static PyObject *worker_pool(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     ap_worker *worker = ap_worker_current();
     if (!worker)
         Py_RETURN_NONE;
@@ -51,8 +48,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int ap_python_bind(void *pointer)
-{
+int ap_python_bind(void *pointer) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *module = (PyObject *)pointer;
     int code = 0;

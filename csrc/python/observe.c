@@ -23,8 +23,7 @@
 
 #include <stdlib.h>
 
-ap_observer *ap__task_observe(ap_pytask *task)
-{
+ap_observer *ap__task_observe(ap_pytask *task) {
     ap_observer *fresh = NULL, *observer = NULL;
     if (!task->observer) {
         fresh = calloc(1, sizeof *fresh);
@@ -48,8 +47,7 @@ ap_observer *ap__task_observe(ap_pytask *task)
     return observer;
 }
 
-void ap__observer_free(ap_observer *observer)
-{
+void ap__observer_free(ap_observer *observer) {
     if (!observer)
         return;
     Py_XDECREF(observer->condition);
@@ -62,16 +60,14 @@ void ap__observer_free(ap_observer *observer)
 }
 
 /* In the critical section: sets OBSERVED; true if the task was done before it was set. */
-static bool mark_observed(ap_pytask *task)
-{
+static bool mark_observed(ap_pytask *task) {
     /* acquire pairs with the publishing CAS: if it came first, the outcome is visible */
     return ap__state_is_done(ap_u32_or_acq_rel(&task->state, AP_OBSERVED));
 }
 
 /* Puts `item` in the list *slot of the task's observer.  1: it is in; 0: the task is done;
  * -1: exception. */
-static int enlist(ap_pytask *task, PyObject **slot, PyObject *item)
-{
+static int enlist(ap_pytask *task, PyObject **slot, PyObject *item) {
     PyObject *spare = NULL;
     int result;
     if (!*slot && !(spare = PyList_New(0)))
@@ -98,8 +94,7 @@ static int enlist(ap_pytask *task, PyObject **slot, PyObject *item)
 
 /* Calls one callback; whatever it raises is logged (`swallow`) or, if it is no Exception,
  * left to the caller. */
-static int call_back(ap_pytask *task, PyObject *fn, bool swallow)
-{
+static int call_back(ap_pytask *task, PyObject *fn, bool swallow) {
     PyObject *result = PyObject_CallOneArg(fn, (PyObject *)task);
     if (result) {
         Py_DECREF(result);
@@ -122,8 +117,7 @@ static int call_back(ap_pytask *task, PyObject *fn, bool swallow)
     return 0;
 }
 
-PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn)
-{
+PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn) {
     ap_pytask *task = (ap_pytask *)self;
     if (!ap__state_is_done(ap_u32_load_acquire(&task->state))) {
         ap_observer *observer = ap__task_observe(task);
@@ -140,16 +134,14 @@ PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn)
     Py_RETURN_NONE;
 }
 
-int ap__task_watch(ap_pytask *task, PyObject *completions)
-{
+int ap__task_watch(ap_pytask *task, PyObject *completions) {
     if (ap__state_is_done(ap_u32_load_acquire(&task->state)))
         return 0;
     ap_observer *observer = ap__task_observe(task);
     return observer ? enlist(task, &observer->watchers, completions) : -1;
 }
 
-void ap__task_unwatch(ap_pytask *task, PyObject *completions)
-{
+void ap__task_unwatch(ap_pytask *task, PyObject *completions) {
     PyObject *removed = NULL;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
     PyObject *list = task->observer ? task->observer->watchers : NULL;
@@ -166,8 +158,7 @@ void ap__task_unwatch(ap_pytask *task, PyObject *completions)
 }
 
 /* Tells the stdlib's waiters.  They are Python objects with add_result and its like. */
-static void tell_waiters(ap_pytask *task, PyObject *waiters, const char *method)
-{
+static void tell_waiters(ap_pytask *task, PyObject *waiters, const char *method) {
     PyObject *copy = PySequence_Tuple(waiters);
     for (Py_ssize_t i = 0; copy && i < PyTuple_GET_SIZE(copy); i++) {
         PyObject *result =
@@ -181,8 +172,7 @@ static void tell_waiters(ap_pytask *task, PyObject *waiters, const char *method)
     Py_XDECREF(copy);
 }
 
-bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome, bool failed)
-{
+bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome, bool failed) {
     PyObject *condition = NULL, *waiters = NULL, *callbacks = NULL, *watchers = NULL;
     ap_observer *observer = NULL;
     uint32_t before = 0;
@@ -237,7 +227,7 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
     if (changed) {
         if (waiters)
             tell_waiters(task, waiters,
-                         (to & AP_STATE) == AP_CANCELLED ? "add_cancelled"
+                         (to & AP_STATE) == AP_CANCELLED                ? "add_cancelled"
                          : ((to & AP_OVERRIDE) ? failed : task->failed) ? "add_exception"
                                                                         : "add_result");
         if (condition)

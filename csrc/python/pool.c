@@ -16,9 +16,8 @@
 #include "bridge.h"
 
 typedef struct {
-    PyObject_HEAD
-    ap_core_object *core; /* set once by _bind */
-    bool isolated;        /* tasks run in a copy of their submitter's context */
+    PyObject_HEAD ap_core_object *core; /* set once by _bind */
+    bool isolated;                      /* tasks run in a copy of their submitter's context */
 } ap_pool_base;
 
 ap_atomic_u32 ap__interpreter_exiting;
@@ -28,15 +27,15 @@ ap_atomic_u32 ap__interpreter_exiting;
 static _Thread_local bool starting_thread;
 
 /* The pool's core if it takes tasks; NULL with the exception that says why it does not. */
-static ap_core *open_core(PyObject *op)
-{
+static ap_core *open_core(PyObject *op) {
     ap_core_object *object = ((ap_pool_base *)op)->core;
     if (!object) {
         PyErr_SetString(PyExc_RuntimeError,
                         "the pool is not initialised: call super().__init__() first");
         return NULL;
     }
-    if (ap_u32_load_acquire(&object->core->refuse) | ap_u32_load_acquire(&ap__interpreter_exiting)) {
+    if (ap_u32_load_acquire(&object->core->refuse) |
+        ap_u32_load_acquire(&ap__interpreter_exiting)) {
         PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
         Py_XDECREF(none);
         if (none)
@@ -47,8 +46,7 @@ static ap_core *open_core(PyObject *op)
 }
 
 /* Turns a failed push into an exception. */
-static void push_failed(PyObject *op, int code)
-{
+static void push_failed(PyObject *op, int code) {
     if (code == AP_E_CLOSED) {
         PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
         Py_XDECREF(none);
@@ -59,8 +57,7 @@ static void push_failed(PyObject *op, int code)
     }
 }
 
-static bool take_available(ap_core *core)
-{
+static bool take_available(ap_core *core) {
     uint32_t available = ap_u32_load_relaxed(&core->available);
     while (available) {
         /* acquire pairs with the worker's RMW: what it published after is not assumed here */
@@ -71,8 +68,7 @@ static bool take_available(ap_core *core)
 }
 
 /* Sees to it that a worker will come for a task that was pushed.  -1 with an exception. */
-static int ensure_worker(PyObject *op, ap_core *core)
-{
+static int ensure_worker(PyObject *op, ap_core *core) {
     if (take_available(core) || starting_thread)
         return 0;
     uint32_t started = ap_u32_load_relaxed(&core->started);
@@ -89,13 +85,16 @@ static int ensure_worker(PyObject *op, ap_core *core)
         return 0;
     }
     uint32_t others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    ap__core_trim_promised(((ap_pool_base *)op)->core);
+    PyErr_Restore(type, error, traceback);
     if (others && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyErr_Clear(); /* those that run will come to it */
         return 0;
     }
     if (!others) {
         /* nobody will come: what was accepted is visibly cancelled */
-        PyObject *type, *error, *traceback;
         PyErr_Fetch(&type, &error, &traceback);
         ap__core_cancel_queued(core);
         PyErr_Restore(type, error, traceback);
@@ -104,8 +103,7 @@ static int ensure_worker(PyObject *op, ap_core *core)
 }
 
 static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames)
-{
+                             PyObject *kwnames) {
     if (nargs < 1) {
         PyErr_SetString(PyExc_TypeError, "submit() missing 1 required positional argument: 'fn'");
         return NULL;
@@ -139,32 +137,39 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
 typedef struct {
     PyObject *pool;
     ap_core *core;
-    PyObject *tasks; /* list of all, in order */
-    Py_ssize_t published;
+    PyObject *tasks;   /* list of all, in order */
+    ap_task **waiting; /* those that are not published yet */
+    size_t count;      /* of them */
+    size_t room;
 } batch;
 
-/* Publishes the tasks of the list that are not published yet.  All or none of them. */
-static int publish(batch *self)
-{
-    Py_ssize_t size = PyList_GET_SIZE(self->tasks), count = size - self->published;
-    if (!count)
+/* Makes room for one more waiting task. */
+static int batch_grow(batch *self) {
+    if (self->count < self->room)
         return 0;
-    ap_task *few[BATCH], **headers = few;
-    if (count > BATCH && !(headers = PyMem_New(ap_task *, count))) {
+    size_t room = self->room ? 2 * self->room : 64;
+    ap_task **waiting = PyMem_Realloc(self->waiting, room * sizeof *waiting);
+    if (!waiting) {
         PyErr_NoMemory();
         return -1;
     }
-    for (Py_ssize_t i = 0; i < count; i++)
-        headers[i] = &((ap_pytask *)PyList_GET_ITEM(self->tasks, self->published + i))->header;
-    int code = ap_pool_push_batch(self->core->pool, headers, (size_t)count);
-    if (headers != few)
-        PyMem_Free(headers);
+    self->waiting = waiting;
+    self->room = room;
+    return 0;
+}
+
+/* Publishes the waiting tasks: all or none. */
+static int batch_publish(batch *self) {
+    size_t count = self->count;
+    if (!count)
+        return 0;
+    int code = ap_pool_push_batch(self->core->pool, self->waiting, count);
     if (code < 0) {
         push_failed(self->pool, code);
         return -1;
     }
-    self->published = size;
-    for (Py_ssize_t i = 0; i < count; i++) {
+    self->count = 0;
+    for (size_t i = 0; i < count; i++) {
         if (ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
             break;
         if (ensure_worker(self->pool, self->core) < 0)
@@ -173,11 +178,10 @@ static int publish(batch *self)
     return 0;
 }
 
-/* Drops the queue's references of what was made and not published. */
-static void unpublish(batch *self)
-{
-    for (Py_ssize_t i = self->published; i < PyList_GET_SIZE(self->tasks); i++)
-        ap__task_unqueue((ap_pytask *)PyList_GET_ITEM(self->tasks, i));
+static void batch_free(batch *self) {
+    for (size_t i = 0; i < self->count; i++)
+        ap__task_unqueue(ap__task_from_header(self->waiting[i]));
+    PyMem_Free(self->waiting);
 }
 
 /* _submit_rows(fn, iterator, star, early) -> list of tasks
@@ -185,8 +189,7 @@ static void unpublish(batch *self)
  * One task for each item of the iterator: fn(item), or fn(*item) with `star`, when items are
  * tuples.  With `early`, tasks are published while the iterator runs, and stay published if it
  * raises; without, all at the end or none. */
-static PyObject *pool_submit_rows(PyObject *op, PyObject *args)
-{
+static PyObject *pool_submit_rows(PyObject *op, PyObject *args) {
     PyObject *fn, *iterator;
     int star, early;
     if (!PyArg_ParseTuple(args, "OOpp", &fn, &iterator, &star, &early))
@@ -203,57 +206,59 @@ static PyObject *pool_submit_rows(PyObject *op, PyObject *args)
     if (!self.tasks)
         return NULL;
     bool isolated = ((ap_pool_base *)op)->isolated;
+    size_t published = 0;
     uint64_t oldest = 0;
     PyObject *item;
     while ((item = PyIter_Next(iterator))) {
-        ap_pytask *task;
-        if (star && PyTuple_Check(item))
-            task = ap__task_new(core, fn, ((PyTupleObject *)item)->ob_item,
-                                (size_t)PyTuple_GET_SIZE(item), NULL, isolated);
-        else
-            task = ap__task_new(core, fn, &item, 1, NULL, isolated);
+        ap_pytask *task = NULL;
+        if (batch_grow(&self) == 0) {
+            if (star && PyTuple_Check(item))
+                task = ap__task_new(core, fn, ((PyTupleObject *)item)->ob_item,
+                                    (size_t)PyTuple_GET_SIZE(item), NULL, isolated);
+            else
+                task = ap__task_new(core, fn, &item, 1, NULL, isolated);
+        }
         Py_DECREF(item);
         if (!task)
             goto fail;
-        if (PyList_Append(self.tasks, (PyObject *)task) < 0) {
-            ap__task_unqueue(task);
-            Py_DECREF(task);
-            goto fail;
-        }
+        self.waiting[self.count++] = &task->header;
+        int appended = PyList_Append(self.tasks, (PyObject *)task);
         Py_DECREF(task);
+        if (appended < 0)
+            goto fail;
         if (early) {
-            Py_ssize_t waiting = PyList_GET_SIZE(self.tasks) - self.published;
             uint64_t now = ap_clock_now();
-            if (waiting == 1)
+            if (self.count == 1)
                 oldest = now;
-            if ((waiting >= BATCH || waiting > self.published || now - oldest >= BATCH_NS) &&
-                publish(&self) < 0)
-                goto fail;
+            /* the first at once, then twice as many each time, while the iterator is quick */
+            if (self.count >= BATCH || self.count > published || now - oldest >= BATCH_NS) {
+                published += self.count;
+                if (batch_publish(&self) < 0)
+                    goto fail;
+            }
         }
     }
-    if (PyErr_Occurred())
+    if (PyErr_Occurred() || batch_publish(&self) < 0)
         goto fail;
-    if (publish(&self) < 0)
-        goto fail;
+    batch_free(&self);
     return self.tasks;
 
 fail:
-    if (early && self.published < PyList_GET_SIZE(self.tasks)) {
+    if (early) {
         PyObject *type, *error, *traceback;
         PyErr_Fetch(&type, &error, &traceback);
-        if (publish(&self) < 0)
+        if (batch_publish(&self) < 0)
             PyErr_Clear();
         PyErr_Restore(type, error, traceback);
     }
-    unpublish(&self);
+    batch_free(&self);
     Py_DECREF(self.tasks);
     return NULL;
 }
 
 /* ---- the object ------------------------------------------------------------------------ */
 
-static PyObject *pool_bind(PyObject *op, PyObject *args)
-{
+static PyObject *pool_bind(PyObject *op, PyObject *args) {
     ap_pool_base *self = (ap_pool_base *)op;
     PyObject *core;
     int isolated;
@@ -268,8 +273,7 @@ static PyObject *pool_bind(PyObject *op, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure)) {
     PyObject *core = (PyObject *)((ap_pool_base *)op)->core;
     if (core)
         return Py_NewRef(core);
@@ -278,15 +282,13 @@ static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure))
     return NULL;
 }
 
-static int pool_traverse(PyObject *op, visitproc visit, void *arg)
-{
+static int pool_traverse(PyObject *op, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(((ap_pool_base *)op)->core);
     return 0;
 }
 
-static void pool_dealloc(PyObject *op)
-{
+static void pool_dealloc(PyObject *op) {
     ap_pool_base *self = (ap_pool_base *)op;
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
@@ -335,8 +337,7 @@ static PyType_Spec pool_spec = {
     .slots = pool_slots,
 };
 
-static PyObject *is_starting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
-{
+static PyObject *is_starting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(starting_thread);
 }
 
@@ -346,8 +347,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int ap__pool_setup(PyObject *module)
-{
+int ap__pool_setup(PyObject *module) {
     PyObject *type = PyType_FromSpec(&pool_spec);
     if (!type)
         return -1;

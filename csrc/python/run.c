@@ -32,8 +32,7 @@
  */
 #include "bridge.h"
 
-bool ap__task_start(ap_pytask *task)
-{
+bool ap__task_start(ap_pytask *task) {
     uint32_t state = ap_u32_load_relaxed(&task->state);
     while ((state & (AP_STATE | AP_TAKEN)) == AP_PENDING) {
         /* acquire pairs with the queue's hand-over; release with readers of "running" */
@@ -43,8 +42,7 @@ bool ap__task_start(ap_pytask *task)
     return false;
 }
 
-void ap__task_drop_call(ap_pytask *task)
-{
+void ap__task_drop_call(ap_pytask *task) {
     PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = task->context;
     task->fn = task->args = task->outcome = task->context = NULL;
     Py_XDECREF(fn);
@@ -53,8 +51,7 @@ void ap__task_drop_call(ap_pytask *task)
     Py_XDECREF(context);
 }
 
-static PyObject *call(PyObject *fn, PyObject *args, size_t nargs, PyObject *names)
-{
+static PyObject *call(PyObject *fn, PyObject *args, size_t nargs, PyObject *names) {
     if (!args)
         return PyObject_Vectorcall(fn, NULL, 0, NULL);
     if (nargs == 1 && !names) {
@@ -65,8 +62,7 @@ static PyObject *call(PyObject *fn, PyObject *args, size_t nargs, PyObject *name
 }
 
 /* Takes the exception that is set out of the thread, normalised and with its traceback. */
-static PyObject *take_exception(PyObject **traceback)
-{
+static PyObject *take_exception(PyObject **traceback) {
     PyObject *error;
 #if PY_VERSION_HEX >= 0x030C0000
     error = PyErr_GetRaisedException();
@@ -87,10 +83,10 @@ static PyObject *take_exception(PyObject **traceback)
 #ifdef Py_GIL_DISABLED
 #define track(task, outcome) ((void)0)
 #else
+
 /* A task is tracked by the collector only once it can be part of a cycle: while it is queued
  * the queue owns it, and a result that is no container refers to nothing. */
-static inline void track(ap_pytask *task, PyObject *outcome)
-{
+static inline void track(ap_pytask *task, PyObject *outcome) {
     if (PyObject_IS_GC(outcome) && !PyObject_GC_IsTracked((PyObject *)task))
         PyObject_GC_Track(task);
 }
@@ -99,8 +95,7 @@ static inline void track(ap_pytask *task, PyObject *outcome)
 /* Calls in `*base`, an empty context that is entered; replaces it if the call left something
  * in it. */
 static PyObject *call_in_empty_context(PyObject *fn, PyObject *args, size_t nargs, PyObject *names,
-                                       PyObject **base)
-{
+                                       PyObject **base) {
     PyObject *result = call(fn, args, nargs, names);
     if (Py_TYPE(*base)->tp_as_mapping->mp_length(*base) != 0) {
         PyObject *type, *error, *traceback;
@@ -118,8 +113,7 @@ static PyObject *call_in_empty_context(PyObject *fn, PyObject *args, size_t narg
 }
 
 static PyObject *call_in_context(PyObject *fn, PyObject *args, size_t nargs, PyObject *names,
-                                 PyObject *context)
-{
+                                 PyObject *context) {
     if (PyContext_Enter(context) < 0)
         return NULL;
     PyObject *result = call(fn, args, nargs, names);
@@ -133,8 +127,7 @@ static PyObject *call_in_context(PyObject *fn, PyObject *args, size_t nargs, PyO
     return result;
 }
 
-void ap__task_call(ap_pytask *task, PyObject **empty)
-{
+void ap__task_call(ap_pytask *task, PyObject **empty) {
     PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = task->context;
     size_t nargs = task->nargs;
     task->fn = task->args = task->outcome = task->context = NULL;
@@ -162,8 +155,7 @@ void ap__task_call(ap_pytask *task, PyObject **empty)
     track(task, result);
 }
 
-bool ap__task_publish_try(ap_pytask *task)
-{
+bool ap__task_publish_try(ap_pytask *task) {
     uint32_t state = ap_u32_load_relaxed(&task->state);
     do {
         if ((state & (AP_STATE | AP_OBSERVED)) != AP_RUNNING)
@@ -176,8 +168,7 @@ bool ap__task_publish_try(ap_pytask *task)
 }
 
 #ifndef Py_GIL_DISABLED
-bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread)
-{
+bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread) {
     if (Py_REFCNT(task) == 1)
         return false;
     uint32_t state = ap_u32_load_relaxed(&task->state);
@@ -193,8 +184,7 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread)
 }
 #endif
 
-void ap__task_await_handover(ap_pytask *task)
-{
+void ap__task_await_handover(ap_pytask *task) {
     /* acquire pairs with the exchange in ap__task_hand_over */
     for (int round = 0; ap_u32_load_acquire(&task->state) & AP_HANDOVER; round++) {
         if (round < 64)
@@ -204,8 +194,7 @@ void ap__task_await_handover(ap_pytask *task)
     }
 }
 
-void ap__task_settle_run(ap_pytask *task)
-{
+void ap__task_settle_run(ap_pytask *task) {
     if (ap__task_settle(task, AP_FROM_RUNNING, AP_FINISHED, NULL, false))
         return;
     /* somebody else decided: drop this outcome */
@@ -215,8 +204,7 @@ void ap__task_settle_run(ap_pytask *task)
     Py_XDECREF(traceback);
 }
 
-int ap__task_run_inline(ap_pytask *task)
-{
+int ap__task_run_inline(ap_pytask *task) {
     ap_worker *worker = ap_worker_current();
     if (!worker || !task->core || ap_worker_pool(worker) != task->core->pool)
         return 0;
@@ -246,7 +234,6 @@ int ap__task_run_inline(ap_pytask *task)
     return ran;
 }
 
-bool ap__task_cancel(ap_pytask *task)
-{
+bool ap__task_cancel(ap_pytask *task) {
     return ap__task_settle(task, AP_FROM_PENDING, AP_CANCELLED, NULL, false);
 }

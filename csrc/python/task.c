@@ -14,8 +14,7 @@ ap_hooks ap__hooks;
 
 #define METHOD(f) ((PyCFunction)(void (*)(void))(f))
 
-void ap__task_run_header(ap_task *task, ap_worker *worker)
-{
+void ap__task_run_header(ap_task *task, ap_worker *worker) {
     (void)worker;
     ap_pytask *self = ap__task_from_header(task);
     PyObject *empty = NULL;
@@ -29,8 +28,7 @@ void ap__task_run_header(ap_task *task, ap_worker *worker)
 /* ---- making and freeing ---------------------------------------------------------------- */
 
 /* The caller's context, copied, as a task keeps it: nothing when it is empty. */
-static int capture_context(PyObject **out)
-{
+static int capture_context(PyObject **out) {
     *out = NULL;
     PyObject *current = PyThreadState_Get()->context;
     if (!current || Py_TYPE(current)->tp_as_mapping->mp_length(current) == 0)
@@ -40,8 +38,7 @@ static int capture_context(PyObject **out)
 }
 
 ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, size_t nargs,
-                        PyObject *kwnames, bool isolated)
-{
+                        PyObject *kwnames, bool isolated) {
     size_t nkw = kwnames ? (size_t)PyTuple_GET_SIZE(kwnames) : 0;
     PyObject *args = NULL, *context = NULL;
     if (isolated && capture_context(&context) < 0)
@@ -61,8 +58,7 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
 #ifdef Py_GIL_DISABLED
     /* The queue's reference is dropped by another thread, which would otherwise have to ask
      * this one to do it: count it where that thread will look. */
-    _Py_atomic_add_ssize(&((PyObject *)task)->ob_ref_shared,
-                         (Py_ssize_t)1 << _Py_REF_SHARED_SHIFT);
+    _Py_atomic_add_ssize(&((PyObject *)task)->ob_ref_shared, (Py_ssize_t)1 << _Py_REF_SHARED_SHIFT);
 #else
     Py_INCREF(task);
     PyObject_GC_UnTrack(task); /* run.c: track */
@@ -83,13 +79,11 @@ fail:
     return NULL;
 }
 
-void ap__task_unqueue(ap_pytask *task)
-{
+void ap__task_unqueue(ap_pytask *task) {
     Py_DECREF(task);
 }
 
-static int task_traverse(PyObject *op, visitproc visit, void *arg)
-{
+static int task_traverse(PyObject *op, visitproc visit, void *arg) {
     ap_pytask *self = (ap_pytask *)op;
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->fn);
@@ -107,8 +101,7 @@ static int task_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-static int task_clear(PyObject *op)
-{
+static int task_clear(PyObject *op) {
     ap_pytask *self = (ap_pytask *)op;
     ap__task_drop_call(self);
     if (self->observer) {
@@ -121,8 +114,7 @@ static int task_clear(PyObject *op)
     return 0;
 }
 
-static void task_dealloc(PyObject *op)
-{
+static void task_dealloc(PyObject *op) {
     ap_pytask *self = (ap_pytask *)op;
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
@@ -133,8 +125,7 @@ static void task_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-static int task_init(PyObject *Py_UNUSED(op), PyObject *args, PyObject *kwargs)
-{
+static int task_init(PyObject *Py_UNUSED(op), PyObject *args, PyObject *kwargs) {
     if (PyTuple_GET_SIZE(args) || (kwargs && PyDict_GET_SIZE(kwargs))) {
         PyErr_SetString(PyExc_TypeError, "Task() takes no arguments");
         return -1;
@@ -143,8 +134,7 @@ static int task_init(PyObject *Py_UNUSED(op), PyObject *args, PyObject *kwargs)
 }
 
 /* Whatever an attribute refers to may refer back. */
-static void track_for_attributes(PyObject *op)
-{
+static void track_for_attributes(PyObject *op) {
 #ifndef Py_GIL_DISABLED
     if (!PyObject_GC_IsTracked(op))
         PyObject_GC_Track(op);
@@ -153,29 +143,25 @@ static void track_for_attributes(PyObject *op)
 #endif
 }
 
-static int task_setattro(PyObject *op, PyObject *name, PyObject *value)
-{
+static int task_setattro(PyObject *op, PyObject *name, PyObject *value) {
     track_for_attributes(op);
     return PyObject_GenericSetAttr(op, name, value);
 }
 
-static PyObject *task_get_dict(PyObject *op, void *closure)
-{
+static PyObject *task_get_dict(PyObject *op, void *closure) {
     track_for_attributes(op);
     return PyObject_GenericGetDict(op, closure);
 }
 
 /* ---- reading --------------------------------------------------------------------------- */
 
-static uint32_t state_of(PyObject *op)
-{
+static uint32_t state_of(PyObject *op) {
     /* acquire pairs with the publishing RMW: a done state makes the outcome visible */
     return ap_u32_load_acquire(&((ap_pytask *)op)->state);
 }
 
 /* The outcome of a finished task, borrowed; NULL after the collector cleared it. */
-static PyObject *outcome_of(PyObject *op, uint32_t state, bool *failed, PyObject **traceback)
-{
+static PyObject *outcome_of(PyObject *op, uint32_t state, bool *failed, PyObject **traceback) {
     ap_pytask *self = (ap_pytask *)op;
     if (state & AP_OVERRIDE) {
         *failed = self->observer->failed;
@@ -187,8 +173,7 @@ static PyObject *outcome_of(PyObject *op, uint32_t state, bool *failed, PyObject
     return self->outcome;
 }
 
-static PyObject *result_now(PyObject *op, uint32_t state)
-{
+static PyObject *result_now(PyObject *op, uint32_t state) {
     if ((state & AP_STATE) == AP_CANCELLED) {
         PyErr_SetNone(ap__hooks.cancelled_error);
         return NULL;
@@ -203,8 +188,7 @@ static PyObject *result_now(PyObject *op, uint32_t state)
     return NULL;
 }
 
-static PyObject *exception_now(PyObject *op, uint32_t state)
-{
+static PyObject *exception_now(PyObject *op, uint32_t state) {
     if ((state & AP_STATE) == AP_CANCELLED) {
         PyErr_SetNone(ap__hooks.cancelled_error);
         return NULL;
@@ -217,8 +201,7 @@ static PyObject *exception_now(PyObject *op, uint32_t state)
 
 /* The one optional argument `name` of a fast call, NULL if it was not given; -1 on misuse. */
 static int one_argument(const char *method, const char *name, PyObject *const *args,
-                        Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
-{
+                        Py_ssize_t nargs, PyObject *kwnames, PyObject **out) {
     Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     *out = NULL;
     if (nargs + nkw > 1) {
@@ -237,8 +220,7 @@ static int one_argument(const char *method, const char *name, PyObject *const *a
 }
 
 /* Runs the task here if that is due, else waits for it.  The done state, or -1. */
-static int64_t wait_done(PyObject *op, PyObject *timeout)
-{
+static int64_t wait_done(PyObject *op, PyObject *timeout) {
     ap_pytask *self = (ap_pytask *)op;
     uint64_t deadline;
     bool past;
@@ -257,8 +239,7 @@ static int64_t wait_done(PyObject *op, PyObject *timeout)
 }
 
 static PyObject *task_result(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames)
-{
+                             PyObject *kwnames) {
     PyObject *timeout;
     if (one_argument("result", "timeout", args, nargs, kwnames, &timeout) < 0)
         return NULL;
@@ -273,8 +254,7 @@ static PyObject *task_result(PyObject *op, PyObject *const *args, Py_ssize_t nar
 }
 
 static PyObject *task_exception(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                                PyObject *kwnames)
-{
+                                PyObject *kwnames) {
     PyObject *timeout;
     if (one_argument("exception", "timeout", args, nargs, kwnames, &timeout) < 0)
         return NULL;
@@ -288,23 +268,19 @@ static PyObject *task_exception(PyObject *op, PyObject *const *args, Py_ssize_t 
     return exception_now(op, state);
 }
 
-static PyObject *task_done(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_done(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(ap__state_is_done(state_of(op)));
 }
 
-static PyObject *task_running(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong((state_of(op) & AP_STATE) == AP_RUNNING);
 }
 
-static PyObject *task_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong((state_of(op) & AP_STATE) == AP_CANCELLED);
 }
 
-static PyObject *task_snapshot(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_snapshot(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     uint32_t state = state_of(op);
     bool failed;
     PyObject *traceback, *none = Py_None;
@@ -320,8 +296,7 @@ static PyObject *task_snapshot(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 /* ---- deciding -------------------------------------------------------------------------- */
 
-static PyObject *task_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_cancel(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_pytask *self = (ap_pytask *)op;
     if (ap__task_cancel(self))
         Py_RETURN_TRUE;
@@ -329,8 +304,7 @@ static PyObject *task_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *task_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                                        PyObject *kwnames)
-{
+                                        PyObject *kwnames) {
     PyObject *fn;
     if (one_argument("add_done_callback", "fn", args, nargs, kwnames, &fn) < 0)
         return NULL;
@@ -342,15 +316,12 @@ static PyObject *task_add_done_callback(PyObject *op, PyObject *const *args, Py_
     return ap__task_add_done_callback(op, fn);
 }
 
-static const char *state_name(uint32_t state)
-{
-    static const char *const names[] = {"PENDING", "RUNNING", "FINISHED",
-                                        "CANCELLED_AND_NOTIFIED"};
+static const char *state_name(uint32_t state) {
+    static const char *const names[] = {"PENDING", "RUNNING", "FINISHED", "CANCELLED_AND_NOTIFIED"};
     return names[state & AP_STATE];
 }
 
-static PyObject *set_outcome(PyObject *op, PyObject *outcome, bool failed)
-{
+static PyObject *set_outcome(PyObject *op, PyObject *outcome, bool failed) {
     ap_pytask *self = (ap_pytask *)op;
     if (!ap__task_observe(self))
         return NULL;
@@ -363,13 +334,11 @@ static PyObject *set_outcome(PyObject *op, PyObject *outcome, bool failed)
     return NULL;
 }
 
-static PyObject *task_set_result(PyObject *op, PyObject *result)
-{
+static PyObject *task_set_result(PyObject *op, PyObject *result) {
     return set_outcome(op, result, false);
 }
 
-static PyObject *task_set_exception(PyObject *op, PyObject *exception)
-{
+static PyObject *task_set_exception(PyObject *op, PyObject *exception) {
     PyObject *outcome = Py_NewRef(exception);
     if (PyExceptionClass_Check(exception)) {
         Py_SETREF(outcome, PyObject_CallNoArgs(exception));
@@ -387,12 +356,15 @@ static PyObject *task_set_exception(PyObject *op, PyObject *exception)
     return none;
 }
 
-static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_pytask *self = (ap_pytask *)op;
-    if (ap__task_start(self)) {
-        ap__task_drop_call(self);
-        Py_RETURN_TRUE;
+    uint32_t state = ap_u32_load_relaxed(&self->state);
+    while ((state & AP_STATE) == AP_PENDING) {
+        /* as ap__task_start, and also by whoever took the call out */
+        if (ap_u32_cas_acq_rel(&self->state, &state, (state & ~(uint32_t)AP_TAKEN) | AP_RUNNING)) {
+            ap__task_drop_call(self);
+            Py_RETURN_TRUE;
+        }
     }
     if ((state_of(op) & AP_STATE) == AP_CANCELLED)
         Py_RETURN_FALSE;
@@ -400,19 +372,17 @@ static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (!logged)
         return NULL;
     Py_DECREF(logged);
-    PyErr_SetString(ap__hooks.invalid_state_error, "Future in unexpected state");
+    PyErr_SetString(PyExc_RuntimeError, "Future in unexpected state");
     return NULL;
 }
 
-static PyObject *task_invoke_callbacks(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_invoke_callbacks(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     (void)op; /* whoever settles the task calls them, once */
     Py_RETURN_NONE;
 }
 
 /* (fn, args, kwargs) of a pending task, which then will not run; None if it is not pending. */
-static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_pytask *self = (ap_pytask *)op;
     uint32_t state = ap_u32_load_relaxed(&self->state);
     do {
@@ -447,21 +417,18 @@ static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored))
     return result;
 }
 
-static PyObject *task_run_inline(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
+static PyObject *task_run_inline(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     int ran = ap__task_run_inline((ap_pytask *)op);
     return ran < 0 ? NULL : PyBool_FromLong(ran);
 }
 
 /* ---- attributes ------------------------------------------------------------------------ */
 
-static PyObject *task_get_state(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *task_get_state(PyObject *op, void *Py_UNUSED(closure)) {
     return PyUnicode_InternFromString(state_name(state_of(op)));
 }
 
-static PyObject *task_get_result(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *task_get_result(PyObject *op, void *Py_UNUSED(closure)) {
     uint32_t state = state_of(op);
     bool failed;
     PyObject *traceback, *outcome = NULL;
@@ -470,8 +437,7 @@ static PyObject *task_get_result(PyObject *op, void *Py_UNUSED(closure))
     return Py_NewRef(outcome && !failed ? outcome : Py_None);
 }
 
-static PyObject *task_get_exception(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *task_get_exception(PyObject *op, void *Py_UNUSED(closure)) {
     uint32_t state = state_of(op);
     if ((state & AP_STATE) != AP_FINISHED)
         Py_RETURN_NONE;
@@ -479,8 +445,7 @@ static PyObject *task_get_exception(PyObject *op, void *Py_UNUSED(closure))
 }
 
 /* Makes *slot on first touch and marks the task observed. */
-static PyObject *touch(PyObject *op, size_t offset, PyObject *(*make)(void))
-{
+static PyObject *touch(PyObject *op, size_t offset, PyObject *(*make)(void)) {
     ap_pytask *self = (ap_pytask *)op;
     ap_observer *observer = ap__task_observe(self);
     PyObject *fresh = observer ? make() : NULL;
@@ -501,31 +466,26 @@ static PyObject *touch(PyObject *op, size_t offset, PyObject *(*make)(void))
     return result;
 }
 
-static PyObject *make_list(void)
-{
+static PyObject *make_list(void) {
     return PyList_New(0);
 }
 
-static PyObject *task_get_condition(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *task_get_condition(PyObject *op, void *Py_UNUSED(closure)) {
     ap_observer *observer = ((ap_pytask *)op)->observer;
     if (observer && observer->condition) /* set once, never changed */
         return Py_NewRef(observer->condition);
     return touch(op, offsetof(ap_observer, condition), ap__condition_new);
 }
 
-static PyObject *task_get_waiters(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *task_get_waiters(PyObject *op, void *Py_UNUSED(closure)) {
     return touch(op, offsetof(ap_observer, waiters), make_list);
 }
 
-static PyObject *task_get_callbacks(PyObject *op, void *Py_UNUSED(closure))
-{
+static PyObject *task_get_callbacks(PyObject *op, void *Py_UNUSED(closure)) {
     return touch(op, offsetof(ap_observer, callbacks), make_list);
 }
 
-static PyObject *task_repr(PyObject *op)
-{
+static PyObject *task_repr(PyObject *op) {
     static const char *const words[] = {"pending", "running", "finished", "cancelled"};
     uint32_t state = state_of(op);
     const char *name = Py_TYPE(op)->tp_name;
@@ -570,6 +530,7 @@ static PyMethodDef task_methods[] = {
      "Mark the task as running; False if it was cancelled."},
     {"_get_snapshot", task_snapshot, METH_NOARGS, "(done, cancelled, result, exception)"},
     {"_invoke_callbacks", task_invoke_callbacks, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {"_take_call", task_take_call, METH_NOARGS, NULL},
     {"_run_inline", task_run_inline, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
@@ -607,8 +568,7 @@ static PyType_Spec task_spec = {
     .slots = task_slots,
 };
 
-int ap__task_setup(PyObject *module)
-{
+int ap__task_setup(PyObject *module) {
     ap__task_base_type = (PyTypeObject *)PyType_FromSpec(&task_spec);
     return ap__task_base_type
                ? PyModule_AddObjectRef(module, "TaskBase", (PyObject *)ap__task_base_type)

@@ -17,10 +17,11 @@
 
 #include "bridge.h"
 
-#define SWITCH_NS 4000000u  /* let go of the interpreter at least this often */
-#define CLOCK_EVERY 64u     /* tasks between two looks at the clock */
-#define HANDOVER_ROUNDS 10  /* of 8 pauses, about 2 us: how long a submitter needs to get from
-                               its submit into a wait */
+#define SWITCH_NS 4000000u /* let go of the interpreter at least this often */
+#define CLOCK_EVERY 64u    /* tasks between two looks at the clock */
+#define HANDOVER_ROUNDS                                                   \
+    10 /* of 8 pauses, about 2 us: how long a submitter needs to get from \
+          its submit into a wait */
 
 typedef struct {
     ap_core *core;
@@ -34,8 +35,7 @@ typedef struct {
     bool busy;
 } loop;
 
-static void attach(loop *self)
-{
+static void attach(loop *self) {
     PyEval_RestoreThread(self->thread);
     self->attached_at = 0;
     self->since_clock = 0;
@@ -43,8 +43,7 @@ static void attach(loop *self)
 
 /* Waits until a thread that just submitted has let go of the interpreter, but not for long:
  * on its condition variable the wake would take many times as long. */
-static void await_release(void)
-{
+static void await_release(void) {
 #ifndef Py_GIL_DISABLED
     for (int round = 0; round < HANDOVER_ROUNDS; round++) {
         if (ap_u32_load_relaxed(&ap__waiting_detached))
@@ -55,8 +54,7 @@ static void await_release(void)
 #endif
 }
 
-static void let_others_run(loop *self)
-{
+static void let_others_run(loop *self) {
 #ifndef Py_GIL_DISABLED
     if (++self->since_clock < CLOCK_EVERY)
         return;
@@ -73,8 +71,7 @@ static void let_others_run(loop *self)
 #endif
 }
 
-static void set_busy(loop *self, bool busy)
-{
+static void set_busy(loop *self, bool busy) {
     if (self->busy == busy)
         return;
     self->busy = busy;
@@ -84,8 +81,7 @@ static void set_busy(loop *self, bool busy)
         ap_u32_sub_relaxed(&self->core->busy, 1);
 }
 
-static void count_available(loop *self)
-{
+static void count_available(loop *self) {
     if (self->available || ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
         return;
     self->available = true;
@@ -93,8 +89,7 @@ static void count_available(loop *self)
     ap_u32_add_acq_rel(&self->core->available, 1);
 }
 
-static void publish_last(loop *self)
-{
+static void publish_last(loop *self) {
     ap_pytask *last = self->last;
     self->last = NULL;
     ap__task_publish(last);
@@ -103,8 +98,7 @@ static void publish_last(loop *self)
 
 /* Attached, with nothing in the queues: publishes the last outcome and waits for a task.  NULL
  * once the pool has ended.  Attached. */
-static ap_task *go_dry(loop *self)
-{
+static ap_task *go_dry(loop *self) {
     set_busy(self, false);
     count_available(self);
     ap_pytask *last = self->last;
@@ -132,8 +126,20 @@ static ap_task *go_dry(loop *self)
     return task;
 }
 
-static void run_all(loop *self)
-{
+/* Runs a task that is the worker's to run, and keeps it as `last`. */
+static void run_one(loop *self, ap_pytask *task) {
+    set_busy(self, true);
+    self->available = false;
+    if (ap__task_start(task)) {
+        ap__task_call(task, &self->empty);
+        self->last = task;
+    } else {
+        Py_DECREF(task);
+    }
+    let_others_run(self);
+}
+
+static void run_all(loop *self) {
     for (;;) {
         ap_task *header = ap_worker_take_try(self->worker);
         if (!header) {
@@ -143,40 +149,38 @@ static void run_all(loop *self)
         } else if (self->last) {
             publish_last(self);
         }
-        set_busy(self, true);
-        self->available = false;
         ap_pytask *task = ap__task_from_header(header);
         if (ap_u32_load_relaxed(&self->core->cancelling))
             ap__task_cancel(task);
-        if (ap__task_start(task)) {
-            ap__task_call(task, &self->empty);
-            self->last = task;
-        } else {
-            Py_DECREF(task);
-        }
-        let_others_run(self);
+        run_one(self, task);
     }
 }
 
-int ap_python_worker_run(void *core_object)
-{
+int ap_python_worker_run(void *core_object) {
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *object = Py_NewRef((PyObject *)core_object);
-    loop self = {.core = ((ap_core_object *)core_object)->core};
+    ap_core_object *object = (ap_core_object *)Py_NewRef((PyObject *)core_object);
+    loop self = {.core = object->core};
     int code = ap_worker_begin(self.core->pool, &self.worker);
+    ap_pytask *first = ap__core_take_first(object, code == AP_OK ? self.worker : NULL);
+    self.empty = PyContext_New();
+    if (self.empty && PyContext_Enter(self.empty) < 0)
+        Py_CLEAR(self.empty);
+    if (!self.empty)
+        PyErr_Clear(); /* out of memory: isolated tasks run in the thread's context */
+    if (first)
+        run_one(&self, first);
     if (code == AP_OK) {
-        self.empty = PyContext_New();
-        if (self.empty && PyContext_Enter(self.empty) < 0)
-            Py_CLEAR(self.empty);
-        if (!self.empty)
-            PyErr_Clear(); /* out of memory: isolated tasks run in the thread's context */
         run_all(&self);
-        if (self.empty) {
-            if (PyContext_Exit(self.empty) < 0)
-                PyErr_WriteUnraisable(NULL);
-            Py_DECREF(self.empty);
-        }
         ap_worker_end(self.worker);
+    } else {
+        if (self.last)
+            publish_last(&self);
+        set_busy(&self, false);
+    }
+    if (self.empty) {
+        if (PyContext_Exit(self.empty) < 0)
+            PyErr_WriteUnraisable(NULL);
+        Py_DECREF(self.empty);
     }
     Py_DECREF(object);
     PyGILState_Release(state);

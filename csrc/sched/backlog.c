@@ -21,8 +21,8 @@ static ap_queue_state ap__kind_look(ap_pool *pool, bool ring, bool unmark) {
             uint32_t queue = first + (uint32_t)__builtin_ctzll(bits);
             ap_queue_state state = ap__queue_look(pool, ring, queue);
             if (state == AP_QUEUE_EMPTY && unmark) {
+                AP_POINT("backlog-empty");
                 ap_backlog_unmark(backlog, queue);
-                AP_POINT("backlog-unmarked");
                 state = ap__queue_look(pool, ring, queue);
                 if (state != AP_QUEUE_EMPTY)
                     ap_backlog_mark(backlog, queue);

@@ -136,24 +136,30 @@ static AP_NOINLINE void ap__push_across(ap_injector *injector, ap_task *const *t
     /* pairs with the acquire load in ap__claim_across: orders the block before its use */
     ap_ptr_store_release(&block->next, chain->first);
 
-    for (size_t i = 0; i < count; i++) {
-        /* pairs with the acquire load of the slot: orders the task and next before the claim */
-        ap_ptr_store_release(&block->slots[at], tasks[i]);
-        if (++at == AP_BLOCK_SLOTS && i + 1 < count) {
-            block = ap_ptr_load_relaxed(&block->next);
-            at = 0;
-        }
+    size_t i = 0;
+    for (;;) {
+        /* Before the last slot is filled: after that the block may be claimed empty, recycled, and
+         * have another next. */
+        ap_block *next = ap_ptr_load_relaxed(&block->next);
+        for (; at < AP_BLOCK_SLOTS && i < count; at++, i++)
+            /* pairs with the acquire load of the slot: orders the task and next before the claim */
+            ap_ptr_store_release(&block->slots[at], tasks[i]);
+        if (i == count)
+            break;
+        AP_POINT("injector-filled");
+        block = next;
+        at = 0;
     }
     ap__chain_drop(injector, surplus);
 }
 
-int ap_injector_push(ap_injector *injector, ap_task *const *tasks, size_t count, bool even_closed) {
+int ap_injector_push(ap_injector *injector, ap_task *const *tasks, size_t count) {
     struct ap__chain chain = {NULL, NULL, 0};
     uint32_t waits = 0;
     /* pairs with the add in ap__push_across: orders its tail_block before our load of it */
     uint64_t word = ap_u64_load_acquire(&injector->tail);
     for (;;) {
-        if ((word & AP__CLOSED) != 0 && !even_closed) {
+        if (AP_UNLIKELY((word & AP__CLOSED) != 0)) {
             ap__chain_drop(injector, chain.first);
             return AP_E_CLOSED;
         }
@@ -202,11 +208,13 @@ static AP_NOINLINE void ap__claim_across(ap_injector *injector, ap_block *block,
     AP_POINT("injector-claim-crossing");
     /* pairs with the acquire load in ap_injector_claim_try: orders the block before its use */
     ap_ptr_store_release(&injector->head_block, next);
-    /* pairs with the acquire load of head: orders head_block before its load */
-    ap_u64_store_release(&injector->head, word + AP__UNIT);
+    /* pairs with the acquire load of head (orders head_block before its load) and with
+     * ap_injector_look (one total order with the idle word, which the caller loads next) */
+    (void)ap_u64_exchange_seq_cst(&injector->head, word + AP__UNIT);
 }
 
-uint32_t ap_injector_claim_try(ap_injector *injector, ap_task **out, uint32_t max, bool halve) {
+uint32_t ap_injector_claim_try(ap_injector *injector, ap_task **out, uint32_t max, bool halve,
+                               bool *moved) {
     if (ap_injector_seems_empty(injector))
         return 0;
     /* pairs with the store in ap__claim_across: orders its head_block before our load of it */
@@ -239,8 +247,10 @@ uint32_t ap_injector_claim_try(ap_injector *injector, ap_task **out, uint32_t ma
     for (uint32_t i = 0; i < n; i++)
         /* pairs with the release store of a push: orders the task, and next, before our use */
         out[i] = ap_ptr_load_acquire(&block->slots[at + i]);
-    if (at + n == AP_BLOCK_SLOTS)
+    if (AP_UNLIKELY(at + n == AP_BLOCK_SLOTS)) {
         ap__claim_across(injector, block, after);
+        *moved = true;
+    }
     for (uint32_t i = 0; i < n; i++)
         ap_ptr_store_relaxed(&block->slots[at + i], NULL);
     /* pairs with the adds of the other claims: orders every clearing before the recycling */

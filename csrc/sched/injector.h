@@ -10,7 +10,7 @@
  *     2 get the blocks that n needs             b count non-NULL slots relaxed, at most n
  *     3 CAS tail word seq_cst                   c CAS head word acq_rel
  *     4 crossing: tail block release,           d crossing: load next acquire, head block
- *       add to tail word seq_cst,                 release, head word release
+ *       add to tail word seq_cst,                 release, head word seq_cst
  *       next release                            e per slot: load acquire, store NULL relaxed
  *     5 per slot: store release                 f add n to done acq_rel; recycle at 127
  *
@@ -63,12 +63,15 @@ typedef enum ap_queue_state {
 int ap_injector_init(ap_injector *injector, ap_block_store *store, uint64_t first_index);
 void ap_injector_destroy(ap_injector *injector);
 
-/* Queues `count` tasks in order, all or none.  AP_E_NOMEM; AP_E_CLOSED unless `even_closed`. */
-int ap_injector_push(ap_injector *injector, ap_task *const *tasks, size_t count, bool even_closed);
+/* Queues `count` tasks in order, all or none.  AP_E_NOMEM, AP_E_CLOSED. */
+int ap_injector_push(ap_injector *injector, ap_task *const *tasks, size_t count);
 
 /* Takes at most `max` (<= AP_CLAIM_MAX) of the oldest tasks, at most half of those seen (rounded
- * up) if `halve`.  Returns how many; 0 also after a lost race. */
-uint32_t ap_injector_claim_try(ap_injector *injector, ap_task **out, uint32_t max, bool halve);
+ * up) if `halve`.  Returns how many; 0 also after a lost race.  Sets *moved if the head went to the
+ * next block: a parking worker may have found it half moved, so the caller notifies if more is
+ * queued. */
+uint32_t ap_injector_claim_try(ap_injector *injector, ap_task **out, uint32_t max, bool halve,
+                               bool *moved);
 
 /* Refuses pushes from now on. */
 void ap_injector_close(ap_injector *injector);

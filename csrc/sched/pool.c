@@ -107,7 +107,7 @@ int ap_pool_push_batch(ap_pool *pool, ap_task *const *tasks, size_t count) {
     if (worker != NULL && worker->pool == pool)
         return ap_worker_push(worker, tasks, count);
     uint32_t shard = ap__producer_number() & (pool->shards - 1);
-    int rc = ap_injector_push(&pool->injectors[shard], tasks, count, false);
+    int rc = ap_injector_push(&pool->injectors[shard], tasks, count);
     if (AP_UNLIKELY(rc != AP_OK))
         return rc;
     ap_backlog_mark(&pool->shard_backlog, shard);
@@ -123,9 +123,13 @@ ap_task *ap_pool_take_try(ap_pool *pool) {
     for (uint32_t i = 0; i < pool->shards; i++) {
         ap_injector *injector = &pool->injectors[i];
         ap_task *task;
+        bool moved = false;
         do {
-            if (ap_injector_claim_try(injector, &task, 1, false) == 1)
+            if (ap_injector_claim_try(injector, &task, 1, false, &moved) == 1) {
+                if (moved && !ap_injector_seems_empty(injector))
+                    ap_idle_notify(pool);
                 return task;
+            }
         } while (ap_injector_look(injector) == AP_QUEUE_READY); /* lost a race */
     }
     for (uint32_t i = 0; i < pool->max_workers; i++) {

@@ -21,8 +21,12 @@ struct ap_worker {
     uint32_t shard;        /* the shard it looks at first */
     uint32_t until_shards; /* takes until it looks at shards before its ring */
     uint32_t random;
-    bool counted;   /* counts as searching */
-    bool fruitless; /* the last search found nothing */
+    uint32_t searches;
+    uint32_t pause_rounds; /* of the next search */
+    bool counted;          /* counts as searching */
+    bool urgent;           /* when it stops searching it wakes the next without a lookout */
+    bool lookout;          /* was woken to be the lookout */
+    bool fruitless;        /* the last search found nothing */
     ap_atomic_u64 taken;
     ap_atomic_u64 stolen;
     ap_atomic_u64 parks;

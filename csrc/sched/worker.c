@@ -24,6 +24,7 @@
 #define AP__SHARDS_FIRST_EVERY 61
 #define AP__PAUSE_ROUNDS 10
 #define AP__PAUSES 8
+#define AP__PAUSE_ALL_EVERY 16
 #define AP__SEARCH_NS 50000
 #define AP__NAP_NS 50000
 #define AP__NAP_MAX_NS 2000000
@@ -89,7 +90,11 @@ int ap_worker_begin(ap_pool *pool, ap_worker **out) {
     ap_pool_retain(pool);
     worker->until_shards = AP__SHARDS_FIRST_EVERY;
     worker->counted = false;
+    worker->urgent = false;
+    worker->lookout = false;
     worker->fruitless = false;
+    worker->pause_rounds = AP__PAUSE_ROUNDS;
+    worker->searches = 0;
     worker->outer = ap__current;
     ap__current = worker;
     *out = worker;
@@ -99,11 +104,11 @@ int ap_worker_begin(ap_pool *pool, ap_worker **out) {
 void ap_worker_end(ap_worker *worker) {
     ap_pool *pool = worker->pool;
     if (worker->counted)
-        ap_idle_search_end(worker);
+        ap_idle_search_end(worker, false);
     ap__current = worker->outer;
+    ap_idle_end(pool);
     /* pairs with the exchange in ap__slot_claim: orders our use of the slot before the next */
     ap_u32_store_release(&worker->used, 0);
-    ap_idle_end(pool);
     ap_pool_release(pool);
 }
 
@@ -120,7 +125,7 @@ int ap_worker_push(ap_worker *worker, ap_task *const *tasks, size_t count) {
         ap_ring_publish(ring, (uint32_t)count);
         ap_backlog_mark(&pool->ring_backlog, worker->index);
     } else {
-        int rc = ap_injector_push(&pool->injectors[worker->shard], tasks, count, false);
+        int rc = ap_injector_push(&pool->injectors[worker->shard], tasks, count);
         if (rc != AP_OK)
             return rc;
         ap_backlog_mark(&pool->shard_backlog, worker->shard);
@@ -150,12 +155,15 @@ static ap_task *ap__take_shard(ap_worker *worker, uint32_t shard) {
     if (max > AP_CLAIM_MAX)
         max = AP_CLAIM_MAX;
     bool halve = ap_idle_begun(ap_u64_load_relaxed(&pool->idle)) > 1;
-    uint32_t n = ap_injector_claim_try(&pool->injectors[shard], claimed, max, halve);
+    bool moved = false;
+    uint32_t n = ap_injector_claim_try(&pool->injectors[shard], claimed, max, halve, &moved);
     if (n == 0)
         return NULL;
     for (uint32_t i = 1; i < n; i++)
         ap_ring_stage(ring, i - 1, claimed[i]);
     ap__publish(worker, n - 1);
+    if (AP_UNLIKELY(moved) && !ap_injector_seems_empty(&pool->injectors[shard]))
+        ap_idle_notify(pool);
     return claimed[0];
 }
 
@@ -235,7 +243,7 @@ ap_task *ap_worker_take_try(ap_worker *worker) {
     if (AP_UNLIKELY(task == NULL))
         task = ap__take_any(worker);
     if (AP_UNLIKELY(worker->counted))
-        ap_idle_search_end(worker);
+        ap_idle_search_end(worker, task != NULL);
     if (AP_LIKELY(task != NULL))
         ap_count(&worker->taken, 1);
     return task;
@@ -243,39 +251,62 @@ ap_task *ap_worker_take_try(ap_worker *worker) {
 
 /* ---- search and park --------------------------------------------------------------------- */
 
+/* Pauses help if the pusher runs on another CPU.  If it waits for ours they only delay it: then
+ * the task comes with the first yields, and fewer pauses are made the next times.  Every 16th
+ * search makes all of them, to see whether they help again. */
+static ap_task *ap__search_pausing(ap_worker *worker) {
+    ap_injector *shard = &worker->pool->injectors[worker->shard];
+    bool all = worker->searches++ % AP__PAUSE_ALL_EVERY == 0;
+    uint32_t rounds = all ? AP__PAUSE_ROUNDS : worker->pause_rounds;
+    for (uint32_t round = 0; round < rounds; round++) {
+        for (uint32_t i = 0; i < AP__PAUSES && ap_injector_seems_empty(shard); i++)
+            ap_cpu_pause();
+        ap_task *task = ap__take_any(worker);
+        if (task != NULL) {
+            worker->pause_rounds = AP__PAUSE_ROUNDS;
+            return task;
+        }
+    }
+    return NULL;
+}
+
+static ap_task *ap__search_yielding(ap_worker *worker) {
+    uint64_t until = ap_clock_after(worker->fruitless ? AP__SEARCH_NS / 2 : AP__SEARCH_NS);
+    uint32_t yields = 0;
+    ap_task *task;
+    do {
+        ap_cpu_yield();
+        yields++;
+        task = ap__take_any(worker);
+    } while (task == NULL && ap_clock_now() < until);
+    if (task != NULL && yields <= 2)
+        worker->pause_rounds = (worker->pause_rounds + 1) / 2;
+    worker->fruitless = task == NULL;
+    return task;
+}
+
 ap_task *ap_worker_search(ap_worker *worker) {
     ap_task *task = NULL;
     if (!worker->counted && !ap_idle_search_begin(worker))
         return NULL;
-    for (int round = 0; round < AP__PAUSE_ROUNDS && task == NULL; round++) {
-        for (int i = 0; i < AP__PAUSES; i++)
-            ap_cpu_pause();
-        task = ap__take_any(worker);
-    }
-    if (task == NULL) {
-        uint64_t until = ap_clock_after(worker->fruitless ? AP__SEARCH_NS / 2 : AP__SEARCH_NS);
-        do {
-            ap_cpu_yield();
-            task = ap__take_any(worker);
-        } while (task == NULL && ap_clock_now() < until);
-        worker->fruitless = task == NULL;
-    }
-    ap_idle_search_end(worker);
+    task = ap__search_pausing(worker);
+    if (task == NULL)
+        task = ap__search_yielding(worker);
+    ap_idle_search_end(worker, task != NULL);
     if (task != NULL)
         ap_count(&worker->taken, 1);
     return task;
 }
 
-int ap_worker_park(ap_worker *worker) {
+/* Looks again, and sleeps until woken; naps instead while it sees a slot that is only reserved. */
+static int ap__park_enlisted(ap_worker *worker) {
     ap_pool *pool = worker->pool;
-    if (!ap_idle_enlist(worker))
-        return AP_E_CLOSED;
     uint64_t nap = AP__NAP_NS;
     for (uint32_t round = 0;; round++) {
         uint64_t deadline = AP_FOREVER;
         switch (ap_backlog_look(pool, true)) {
         case AP_QUEUE_READY:
-            ap_idle_wake(pool);
+            ap_idle_wake(pool, true);
             break;
         case AP_QUEUE_RESERVED:
             if (round < AP__NAP_YIELDS) {
@@ -292,5 +323,18 @@ int ap_worker_park(ap_worker *worker) {
         int rc = ap_idle_sleep(worker, deadline);
         if (rc != AP_E_TIMEDOUT)
             return rc;
+    }
+}
+
+int ap_worker_park(ap_worker *worker) {
+    for (;;) {
+        if (!ap_idle_enlist(worker))
+            return AP_E_CLOSED;
+        int rc = ap__park_enlisted(worker);
+        if (rc != AP_OK || !worker->lookout)
+            return rc;
+        ap_idle_look_out(worker);
+        if (ap_backlog_look(worker->pool, false) != AP_QUEUE_EMPTY)
+            return AP_OK;
     }
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from cpython_suite import discovery, report, runner, single
 from cpython_suite.replacement import DEFAULT_EXECUTOR, Replacement
-from cpython_suite.suite import Suite, SuiteMissing, locate
+from cpython_suite.suite import DEBIAN_PACKAGE, Suite, SuiteMissing, locate
 
 GOOD, BAD, NOT_RUN = 0, 1, 77
 
@@ -36,6 +36,8 @@ def main(argv: Sequence[str]) -> int:
     except runner.RunnerError as error:
         print(f"nothing ran, {options.executor} cannot be put in place:\n{error}")
         return BAD
+    if listing.suite.graft is not None:
+        print(f"the tests are those of Debian's {DEBIAN_PACKAGE}")
     for module, reason in listing.broken.items():
         print(f"not importable here: {module}: {reason}")
     wrong = discovery.wrong_number(listing.suite, len(listing.names), options.expect)

@@ -1,0 +1,115 @@
+# The front door of affinitypool.  `make help` lists the targets.
+#
+# PYTHON=...      the interpreter to use; default: the first that will do (tools/find_python.sh)
+# VENV=...        the virtual environment; default: .venv-VERSION, made when it is missing
+# BENCH_ARGS=...  for `make bench`, --short say; `make bench BENCH_ARGS=--help` lists them
+# PYTEST_ARGS=... for `make test`, -k map say
+# CC=... CLANG=... CLANG_FORMAT=... for `make lint`
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+CLANG ?= $(shell command -v clang-14 || command -v clang)
+CLANG_FORMAT ?= $(shell command -v clang-format-14)
+
+# Targets that need no Python do not look for one.
+ifneq ($(filter-out help clean ci test-c sanitize format-c,$(or $(MAKECMDGOALS),help)),)
+ifeq ($(wildcard $(and $(VENV),$(VENV)/bin/python)),)
+override PYTHON := $(shell sh tools/find_python.sh "$(PYTHON)")
+ifeq ($(PYTHON),)
+$(error no usable Python, see above)
+endif
+VENV ?= .venv-$(shell $(PYTHON) -c 'import sys, sysconfig; print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))')
+endif
+endif
+
+# Stamps lie in the environment; they go with it.
+IN_VENV := $(VENV)/bin/python
+PIP := $(IN_VENV) -m pip --disable-pip-version-check
+BUILT := $(VENV)/.affinitypool-built
+NEEDS := $(VENV)/.affinitypool-needs
+C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
+BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
+
+.PHONY: help test test-c test-python bench bench-micro lint lint-c lint-python format sanitize build venv clean ci
+
+help: ## list the targets
+	@echo "make TARGET, all set-up included:"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-15s %s\n", $$1, $$2 }'
+	@echo "Variables: PYTHON, VENV, BENCH_ARGS, PYTEST_ARGS, CC, CLANG (the head of the Makefile says more)"
+
+test: ## C tests, then the Python tests
+	@rm -f build/log/test-*.log
+	@c=0; py=0; $(MAKE) test-c || c=1; $(MAKE) test-python || py=1; \
+	echo; printf "in all: "; $(IN_VENV) tools/tally.py build/log/test-*.log; exit $$((c + py))
+
+test-c: ## the C tests alone, with gcc and, if it is here, clang
+	@sh tools/logged.sh build/log/test-c.log $(MAKE) -C tests/c check
+	@[ -n "$(CLANG)" ] || echo "clang is not installed: the C tests ran with gcc only"
+
+test-python: $(NEEDS)-test $(BUILT) ## the Python tests alone
+	@echo "running the tests with $$($(IN_VENV) --version), $(VENV)"
+	@sh tools/logged.sh build/log/test-python.log $(IN_VENV) -m pytest tests $(PYTEST_ARGS)
+
+bench: $(NEEDS)-bench $(BUILT) ## the head-to-head with the stdlib's pool: table, JSON, plot
+	@$(IN_VENV) -m bench $(BENCH_ARGS)
+
+bench-micro: $(NEEDS)-test $(NEEDS)-bench $(BUILT) ## micro rows under pytest-benchmark
+	@$(IN_VENV) -m pytest bench $(PYTEST_ARGS)
+
+lint: lint-c lint-python ## formatters, linters, types, compiler warnings, layers
+
+PYTHON_INCLUDE = $$($(IN_VENV) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+lint-c: | $(IN_VENV)
+	@sh tools/check_layers.sh
+	@sh tools/check_warnings.sh $(CC) $(PYTHON_INCLUDE)
+	@if [ -n "$(CLANG)" ]; then sh tools/check_warnings.sh $(CLANG) $(PYTHON_INCLUDE); \
+	else echo "clang is not installed: its warnings were not looked at"; fi
+	@if [ -n "$(CLANG_FORMAT)" ]; then find csrc tests -name '*.[ch]' | xargs -r $(CLANG_FORMAT) --dry-run -Werror && echo "clang-format: C files are formatted"; \
+	else echo "clang-format-14 is not installed: the C formatting was not looked at"; fi
+
+lint-python: $(NEEDS)-dev $(BUILT)
+	@$(IN_VENV) -m ruff check .
+	@$(IN_VENV) -m ruff format --check .
+	@$(IN_VENV) -m mypy --strict affinitypool bench examples tools
+
+format: $(NEEDS)-dev ## format the C and Python files
+	@if [ -n "$(CLANG_FORMAT)" ]; then find csrc tests -name '*.[ch]' | xargs -r $(CLANG_FORMAT) -i; \
+	else echo "clang-format-14 is not installed: C files left as they are"; fi
+	@$(IN_VENV) -m ruff format .
+
+sanitize: ## the C tests under ThreadSanitizer, then Address- and UBSanitizer
+	@sh tools/logged.sh build/log/sanitize-tsan.log $(MAKE) -C tests/c tsan
+	@sh tools/logged.sh build/log/sanitize-asan.log $(MAKE) -C tests/c asan
+
+build: $(BUILT) ## make the environment and build the package into it
+
+ci: ## everything that CI runs
+	@bash .ci/run
+
+clean: ## remove what was built, keep the environments
+	@rm -rf build dist *.egg-info affinitypool/_core*.so affinitypool/_core.c .venv*/.affinitypool-built
+	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+$(IN_VENV):
+	@echo "making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+
+# What a part of the project needs, `build` or an extra of pyproject.toml.
+$(NEEDS)-%: pyproject.toml tools/requirements.py | $(IN_VENV)
+	@echo "installing what '$*' needs into $(VENV)"
+	@$(IN_VENV) tools/requirements.py $* > $@.txt
+	@if $(PIP) install -qq --prefer-binary -r $@.txt; then touch $@; \
+	elif [ $* = bench ]; then echo "not everything could be installed: the benchmark runs, perhaps without a plot"; \
+	else exit 1; fi
+
+# In place: `python -m bench` and the tests start in this directory, where the package's sources
+# would otherwise hide an installed copy.  The extension's name carries the interpreter's tag.
+$(BUILT): $(BUILD_SOURCES) $(NEEDS)-build
+	@echo "building affinitypool into $(VENV)"
+	@$(PIP) install -qq --no-build-isolation --no-deps --editable .
+	@touch $@

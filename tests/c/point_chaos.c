@@ -1,0 +1,39 @@
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#ifdef AP_POINT_HEADER
+#include <sched.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include "check.h"
+#include "point_chaos.h"
+
+static const char *check_point_name; /* set and used by one thread */
+static void (*check_point_function)(void);
+
+void check_point_call(const char *name, void (*call)(void)) {
+    check_point_name = name;
+    check_point_function = call;
+}
+
+void check_point(const char *name) {
+    if (check_point_name != NULL && strcmp(name, check_point_name) == 0) {
+        check_point_name = NULL;
+        check_point_function();
+        return;
+    }
+    static _Thread_local uint32_t state;
+    if (state == 0)
+        state = (uint32_t)(uintptr_t)&state ^ (uint32_t)ap_clock_now() ^ 1;
+    uint32_t r = check_random(&state) % 1024;
+    if (r < 4) {
+        struct timespec span = {0, (long)(check_random(&state) % 50000)};
+        (void)nanosleep(&span, NULL);
+    } else if (r < 64) {
+        (void)sched_yield();
+    }
+}
+#endif
+typedef int point_chaos_is_not_empty;
