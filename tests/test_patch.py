@@ -156,7 +156,7 @@ def test_run_a_script(script):
         "from concurrent.futures import ThreadPoolExecutor, wait\n"
         "if __name__ == '__main__':\n"
         "    with ThreadPoolExecutor(1) as pool:\n"
-        "        print(ThreadPoolExecutor.__module__.split('.')[0], pool.submit(abs, -1).result())\n"
+        "        print(ThreadPoolExecutor.__module__[:12], pool.submit(abs, -1).result())\n"
         "    print(sys.argv, __file__)\n"
     )
     done = run_module("run", path, "a", "--flag", "-x", "--", "b")

@@ -85,8 +85,8 @@ def test_the_affinity_mask_counts():
         """
         import os
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-        from affinitypool import ThreadPoolExecutor
-        print(ThreadPoolExecutor()._max_workers, ThreadPoolExecutor(thread_per_core=True)._max_workers)
+        from affinitypool import ThreadPoolExecutor as Pool
+        print(Pool()._max_workers, Pool(thread_per_core=True)._max_workers)
         """,
         AFFINITYPOOL_MAX_WORKERS="",
     )
