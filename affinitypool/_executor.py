@@ -95,7 +95,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if propagate_context is None:
             propagate_context = initializer is None
 
-        core = _core.Core(max_workers, shards or 0, usable_cpus())
+        core = _core.Core(max_workers, shards or 0, usable_cpus(), bool(propagate_context))
         self._max_workers = max_workers
         self._initializer: Any = initializer
         self._initargs = tuple(initargs)
@@ -107,7 +107,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._shutdown_lock: Any = threading.RLock()
         self._work_queue: Any = _WorkQueue(core)
         self._initializer_error: list[BaseException] = []
-        self._bind(core, bool(propagate_context))
+        self._bind(core)
 
     # ---- called by the C side -----------------------------------------------------------
 
@@ -287,12 +287,10 @@ def _result_or_cancel(task: Task[T], timeout: float | None = None) -> T:
 def _results(tasks: list[Task[T]], end: float | None) -> Iterator[T]:
     """Yield the results of tasks in reverse order, letting go of each."""
     try:
-        if end is None:
-            while tasks:
-                yield tasks.pop().result()
-        else:
-            while tasks:
-                yield _result_or_cancel(tasks.pop(), end - time.monotonic())
+        while tasks:
+            # in the list while it is waited for, so that it is cancelled if that is interrupted
+            tasks[-1].result(None if end is None else end - time.monotonic())
+            yield tasks.pop().result()
     finally:
         for task in tasks:
             task.cancel()

@@ -62,7 +62,7 @@ def _quotas(mount: Path, path: str, read: object) -> list[float]:
     while True:
         try:
             quota = read(group)
-        except (OSError, ValueError):
+        except (OSError, ValueError, ZeroDivisionError):
             quota = None
         if quota is not None:
             found.append(quota)

@@ -128,9 +128,9 @@ def as_completed(fs: Iterable[Future[T]], timeout: float | None = None) -> Itera
     if others:
         if timeout is None or timeout > 0:
             _run_inline(tasks, ALL_COMPLETED)
-        futures = {*tasks, *others}
+        merged = [{*tasks, *others}]
         del tasks, others, fs
-        yield from _stdlib_as_completed(futures, timeout)
+        yield from _stdlib_as_completed(merged.pop(), timeout)  # keeping none of them here
         return
     del fs, others
     total = len(tasks)

@@ -18,13 +18,14 @@
 #include <math.h>
 #include <string.h>
 
-#define SPIN_PAUSE_ROUNDS 10  /* of 8 pauses: about 2 us */
+#define SPIN_PAUSES 80        /* about 2 to 4 us */
+#define PAUSES_PER_LOOK 8     /* a look takes the line from the finisher, who writes to it */
 #define SPIN_BUDGET_NS 50000u /* about the cost of being woken */
 #define SIGNAL_SLICE_NS 50000000u
 #define CREDIT_MOST 8u
 #define PROBE_EVERY 32u
 
-ap_atomic_u32 ap__waiting_detached;
+ap_atomic_u32 ap__sleeping;
 
 int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past) {
     *past = false;
@@ -61,11 +62,28 @@ static uint64_t sleep_until(uint64_t deadline, bool first) {
     return slice < deadline ? slice : deadline;
 }
 
+/* Detached: one sleep. */
+static void nap(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
+    ap_u32_add_relaxed(&ap__sleeping, 1);
+    ap_wait_u32(word, value, deadline);
+    ap_u32_sub_relaxed(&ap__sleeping, 1);
+}
+
+/* Whether each CPU runs a worker, so that spinning would take one from them.  A hint. */
+static bool cpus_are_taken(ap_core *core) {
+#ifdef Py_GIL_DISABLED
+    return ap_u32_load_relaxed(&core->busy) >= core->cpus;
+#else
+    /* attached, for a task that is not done: its pool is there */
+    return core->max_workers >= core->cpus && !ap_pool_cpu_is_free(core->pool);
+#endif
+}
+
 static bool spin_pays(ap_core *core) {
     if (!core || core->cpus < 2)
         return false;
-    if (ap_u32_load_relaxed(&core->busy) >= core->cpus)
-        return false; /* each CPU runs a worker: spinning would take one from them */
+    if (cpus_are_taken(core))
+        return false;
     if (ap_u32_load_relaxed(&core->spin_credit))
         return true;
     uint32_t waits = ap_u32_load_relaxed(&core->waits) + 1;
@@ -76,9 +94,10 @@ static bool spin_pays(ap_core *core) {
 static bool spin(ap_pytask *task, uint64_t deadline) {
     ap_core *core = task->core;
     bool done = false;
-    for (int round = 0; !done && round < SPIN_PAUSE_ROUNDS; round++) {
-        for (int i = 0; i < 8; i++)
-            ap_cpu_pause();
+    for (int pause = 0; !done && pause < SPIN_PAUSES; pause++) {
+        ap_cpu_pause();
+        if (pause % PAUSES_PER_LOOK)
+            continue;
         done = ap__state_is_done(ap_u32_load_acquire(&task->state));
     }
     if (!done) {
@@ -108,14 +127,14 @@ int ap__task_wait(ap_pytask *task, uint64_t deadline) {
             return 0;
         bool may_spin = first && spin_pays(task->core);
         PyThreadState *thread = PyEval_SaveThread();
-        ap_u32_add_relaxed(&ap__waiting_detached, 1);
+        if (may_spin)
+            ap_u32_or_relaxed(&task->state, AP_LET_GO); /* see await_release in worker.c */
         if (!may_spin || !spin(task, deadline)) {
             /* pairs with the CAS in ap__task_publish_try and settle: see above */
             uint32_t state = ap_u32_or_acq_rel(&task->state, AP_WAITED) | AP_WAITED;
             if (!ap__state_is_done(state))
-                ap_wait_u32(&task->state, state, sleep_until(deadline, first));
+                nap(&task->state, state, sleep_until(deadline, first));
         }
-        ap_u32_sub_relaxed(&ap__waiting_detached, 1);
         PyEval_RestoreThread(thread);
     }
 }
@@ -129,9 +148,7 @@ int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
         if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
             return 0;
         PyThreadState *thread = PyEval_SaveThread();
-        ap_u32_add_relaxed(&ap__waiting_detached, 1);
-        ap_wait_u32(word, value, sleep_until(deadline, first));
-        ap_u32_sub_relaxed(&ap__waiting_detached, 1);
+        nap(word, value, sleep_until(deadline, first));
         PyEval_RestoreThread(thread);
     }
 }

@@ -42,6 +42,7 @@ typedef struct ap_core {
     ap_pool *pool; /* compared, never followed, by threads that only hold a task */
     uint32_t max_workers;
     uint32_t cpus;
+    bool isolated; /* tasks run in a copy of their submitter's context, or an empty one */
 
     /* read by every submit, written by shutdown and the first max_workers submits */
     _Alignas(AP_LINE) ap_atomic_u32 refuse; /* AP_REFUSE_ bits */
@@ -49,13 +50,17 @@ typedef struct ap_core {
     ap_atomic_u32 started;                  /* worker threads asked for and not failed */
     ap_atomic_u32 begun;                    /* of these, past their first look for a task */
 
-    /* used while started < max_workers only */
-    _Alignas(AP_LINE) ap_atomic_u32 available; /* workers that found the queues empty, less the
-                                                  submits that counted on one of them */
-    /* used by threads that wait for a result */
+    /* used while started < max_workers only: see pool.c */
+    _Alignas(AP_LINE) ap_atomic_u32 idled;      /* written by workers */
+    _Alignas(AP_LINE) ap_atomic_u32 counted_on; /* written by submitters, as the next one */
+    ap_atomic_u32 seen_idle;
+
+    /* hints, written by threads that wait for a result */
+    _Alignas(AP_LINE) ap_atomic_u32 spin_credit; /* recent waits that ended while spinning */
+    ap_atomic_u32 waits;                         /* waits begun, to probe again now and then */
+#ifdef Py_GIL_DISABLED
     _Alignas(AP_LINE) ap_atomic_u32 busy; /* workers between finding a task and finding none */
-    ap_atomic_u32 spin_credit;            /* recent waits that ended while spinning */
-    ap_atomic_u32 waits;                  /* waits begun, to probe again now and then */
+#endif
 
     struct ap_core *next_free;
 } ap_core;
@@ -84,8 +89,7 @@ enum {
     AP_OBSERVED = 8,  /* an observer may hold a condition, waiters, callbacks or watchers */
     AP_OVERRIDE = 16, /* the outcome is the observer's: it was set from outside */
     AP_TAKEN = 32,    /* pending, and its call was handed out by _work_queue.get */
-    AP_HANDOVER = 64, /* running, its outcome is decided, and the worker, which has dropped its
-                         reference, publishes it without the GIL in a few instructions */
+    AP_LET_GO = 64,   /* a hint: a thread that waits for it has let go of the interpreter */
 };
 
 /* What a task grows when it is first looked at from outside.  Guarded by the task's critical
@@ -100,16 +104,19 @@ typedef struct ap_observer {
     bool failed;
 } ap_observer;
 
+/* What a worker touches of a task that has no context stands first. */
 typedef struct {
-    PyObject_HEAD ap_task header;
-    ap_atomic_u32 state;
-    uint16_t nargs;   /* positional arguments; UINT16_MAX: as many as the tuple says */
-    uint8_t failed;   /* outcome is an exception */
-    uint8_t isolated; /* without a context of its own it runs in an empty one */
-    ap_core *core;    /* NULL for a task made by Task(), which is never queued */
+    PyObject_HEAD ap_atomic_u32 state;
+    uint16_t nargs;       /* positional arguments; UINT16_MAX: as many as the tuple says */
+    uint8_t failed;       /* outcome is an exception */
+    bool isolated : 1;    /* without a context of its own it runs in an empty one */
+    bool has_context : 1; /* context is not NULL */
+    bool handed_over : 1; /* written and read attached: see run.c */
     PyObject *fn;
     PyObject *args;    /* one positional argument, or a tuple; when failed, the traceback */
     PyObject *outcome; /* while pending, the names of keyword arguments */
+    ap_task header;
+    ap_core *core;     /* NULL for a task made by Task(), which is never queued */
     PyObject *context; /* to run in, or NULL */
     ap_observer *observer;
 } ap_pytask;
@@ -164,6 +171,14 @@ bool ap__task_publish_try(ap_pytask *task);
  * else holds it. */
 bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread);
 #endif
+/* Tells that a task was seen to be done.  Attached. */
+static inline void ap__task_seen_done(ap_pytask *task) {
+    if (!task->handed_over)
+        return;
+    task->handed_over = false; /* hand-overs need a GIL, and we hold it: no RMW is needed */
+    ap_atomic_u32 *seen = &task->core->seen_idle;
+    ap_u32_store_relaxed(seen, ap_u32_load_relaxed(seen) + 1);
+}
 /* Waits until a hand-over in progress is complete.  Attached. */
 void ap__task_await_handover(ap_pytask *task);
 void ap__task_settle_run(ap_pytask *task);
@@ -206,8 +221,8 @@ int ap__task_wait(ap_pytask *task, uint64_t deadline);
 /* The same for any word: waits while it holds `value`. */
 int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline);
 
-/* Threads that are inside a wait of ours and have let go of the interpreter (block.c). */
-extern ap_atomic_u32 ap__waiting_detached;
+/* Threads that sleep in a wait of ours, and so have let go of the interpreter (block.c). */
+extern ap_atomic_u32 ap__sleeping;
 
 /* condition.c, completions.c, pool.c, worker.c -------------------------------------------- */
 

@@ -136,6 +136,8 @@ static PyObject *wait_all(PyObject *Py_UNUSED(module), PyObject *args) {
             if (!done)
                 done = ap__task_wait(task, deadline);
         }
+        if (done > 0)
+            ap__task_seen_done((ap_pytask *)op);
         Py_DECREF(op);
         if (done < 0)
             return NULL;

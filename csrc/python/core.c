@@ -44,9 +44,11 @@ static void core_recycle(ap_core *core) {
 }
 
 static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"max_workers", "shards", "cpus", NULL};
+    static char *names[] = {"max_workers", "shards", "cpus", "isolated", NULL};
     unsigned int max_workers, shards = 0, cpus = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|II", names, &max_workers, &shards, &cpus))
+    int isolated = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|IIp", names, &max_workers, &shards, &cpus,
+                                     &isolated))
         return NULL;
     ap_core_object *self = (ap_core_object *)type->tp_alloc(type, 0);
     if (!self)
@@ -68,13 +70,18 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     }
     core->pool = pool;
     core->max_workers = max_workers;
+    core->isolated = isolated;
     core->cpus = cpus ? cpus : ap_cpu_count();
     ap_u32_store_relaxed(&core->refuse, 0);
     ap_u32_store_relaxed(&core->cancelling, 0);
     ap_u32_store_relaxed(&core->started, 0);
     ap_u32_store_relaxed(&core->begun, 0);
-    ap_u32_store_relaxed(&core->available, 0);
+    ap_u32_store_relaxed(&core->idled, 0);
+    ap_u32_store_relaxed(&core->counted_on, 0);
+    ap_u32_store_relaxed(&core->seen_idle, 0);
+#ifdef Py_GIL_DISABLED
     ap_u32_store_relaxed(&core->busy, 0);
+#endif
     ap_u32_store_relaxed(&core->spin_credit, 4);
     ap_u32_store_relaxed(&core->waits, 0);
     self->core = core;
@@ -249,7 +256,8 @@ static PyGetSetDef core_getset[] = {
 };
 
 static PyType_Slot core_slots[] = {
-    {Py_tp_doc, "Core(max_workers, shards=0, cpus=0): the scheduler and what its users share."},
+    {Py_tp_doc, "Core(max_workers, shards=0, cpus=0, isolated=False): the scheduler and what its "
+                "users share."},
     {Py_tp_new, core_new},
     {Py_tp_dealloc, core_dealloc},
     {Py_tp_methods, core_methods},

@@ -4,20 +4,25 @@
  * call of submit is one C call: signal handlers and finalizers come before or after it, never
  * inside, and it takes no lock.  Threads are started by the Python layer, after the push.
  *
- *     submit                                      worker that finds the queues empty (worker.c)
- *     1  push                                     1  add 1 to `available`
- *     2  take 1 from `available`, or              2  publish the last task's outcome
- *     3  add 1 to `started` and start a thread
+ *     submit                              worker that finds the queues empty (worker.c)
+ *     1  push                             1  hands its last task over (run.c), or has none
+ *     2  find an idle worker: `idled` or  2  add 1 to `idled`
+ *        `seen_idle` above `counted_on`,
+ *        add 1 to `counted_on`            whoever first sees a task done that was handed over
+ *     3  none: add 1 to `started` and     3  add 1 to `seen_idle`
+ *        start a thread
  *
- * A caller that has seen a result and submits again finds `available` raised, so that submits in
- * turn need one thread, and submits that all block need one each.  Once every thread is
- * started neither side touches `available`.
+ * Whenever a worker has found the queues empty, and no submit has counted on it since, there is
+ * an idle one.  Who saw a result knows that its worker was about to say so, hence 3: submits in
+ * turn need one thread, and submits that all block need one each.  The two counts name the same
+ * events, each some of them, so their maximum is no more than there were.  (A worker that
+ * publishes attached does 2 first.)  The worker's count has a line of its own, which in such
+ * turns nobody else looks at.  Once every thread is started none of this is touched.
  */
 #include "bridge.h"
 
 typedef struct {
     PyObject_HEAD ap_core_object *core; /* set once by _bind */
-    bool isolated;                      /* tasks run in a copy of their submitter's context */
 } ap_pool_base;
 
 ap_atomic_u32 ap__interpreter_exiting;
@@ -57,19 +62,26 @@ static void push_failed(PyObject *op, int code) {
     }
 }
 
-static bool take_available(ap_core *core) {
-    uint32_t available = ap_u32_load_relaxed(&core->available);
-    while (available) {
-        /* acquire pairs with the worker's RMW: what it published after is not assumed here */
-        if (ap_u32_cas_acq_rel(&core->available, &available, available - 1))
-            return true;
-    }
-    return false;
+/* Whether there is an idle worker that no other submit counts on. */
+static bool count_on_idle(ap_core *core) {
+    uint32_t counted = ap_u32_load_relaxed(&core->counted_on);
+    do {
+        /* counts wrap; acquire pairs with count_idle in worker.c */
+        if ((int32_t)(ap_u32_load_relaxed(&core->seen_idle) - counted) <= 0 &&
+            (int32_t)(ap_u32_load_acquire(&core->idled) - counted) <= 0)
+            return false;
+#ifndef Py_GIL_DISABLED
+        /* submitters are attached; a RMW would wait until the push has reached the worker */
+        ap_u32_store_relaxed(&core->counted_on, counted + 1);
+        return true;
+#endif
+    } while (!ap_u32_cas_acq_rel(&core->counted_on, &counted, counted + 1));
+    return true;
 }
 
 /* Sees to it that a worker will come for a task that was pushed.  -1 with an exception. */
 static int ensure_worker(PyObject *op, ap_core *core) {
-    if (take_available(core) || starting_thread)
+    if (count_on_idle(core) || starting_thread)
         return 0;
     uint32_t started = ap_u32_load_relaxed(&core->started);
     do {
@@ -111,8 +123,9 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
     ap_core *core = open_core(op);
     if (!core)
         return NULL;
-    ap_pytask *task = ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames,
-                                   ((ap_pool_base *)op)->isolated);
+    ap_pool_push_soon(core->pool);
+    ap_pytask *task =
+        ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames, core->isolated);
     if (!task)
         return NULL;
     int code = ap_pool_push(core->pool, &task->header);
@@ -205,7 +218,7 @@ static PyObject *pool_submit_rows(PyObject *op, PyObject *args) {
     batch self = {.pool = op, .core = core, .tasks = PyList_New(0)};
     if (!self.tasks)
         return NULL;
-    bool isolated = ((ap_pool_base *)op)->isolated;
+    bool isolated = core->isolated;
     size_t published = 0;
     uint64_t oldest = 0;
     PyObject *item;
@@ -261,14 +274,12 @@ fail:
 static PyObject *pool_bind(PyObject *op, PyObject *args) {
     ap_pool_base *self = (ap_pool_base *)op;
     PyObject *core;
-    int isolated;
-    if (!PyArg_ParseTuple(args, "O!p", ap__core_type, &core, &isolated))
+    if (!PyArg_ParseTuple(args, "O!", ap__core_type, &core))
         return NULL;
     if (self->core) {
         PyErr_SetString(PyExc_RuntimeError, "the pool is initialised already");
         return NULL;
     }
-    self->isolated = isolated;
     self->core = (ap_core_object *)Py_NewRef(core);
     Py_RETURN_NONE;
 }

@@ -15,9 +15,9 @@
  * free, and of its reference too, so that the outcome dies with its last user:
  *
  *     worker                                      anyone else, attached
- *     h1 attached: OR with HANDOVER               o  before it observes, settles or frees a
- *     h2 drop the reference; detach                  task: if HANDOVER is set, wait until
- *     h3 exchange for FINISHED, acq_rel              h3 has cleared it
+ *     h1 attached: set `handed_over`              o  before it observes, settles or frees a
+ *     h2 drop the reference; detach                  task: if `handed_over` is set, wait
+ *     h3 exchange for FINISHED, acq_rel              until h3 has come
  *     h4 wake, by address, if WAITED was set
  *
  * h1 needs OBSERVED clear, and o is attached as h1 is, so OBSERVED stays clear until h3.  The
@@ -128,9 +128,13 @@ static PyObject *call_in_context(PyObject *fn, PyObject *args, size_t nargs, PyO
 }
 
 void ap__task_call(ap_pytask *task, PyObject **empty) {
-    PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = task->context;
+    PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = NULL;
     size_t nargs = task->nargs;
-    task->fn = task->args = task->outcome = task->context = NULL;
+    task->fn = task->args = task->outcome = NULL;
+    if (task->has_context) {
+        context = task->context;
+        task->context = NULL;
+    }
     if (nargs == UINT16_MAX)
         nargs = (size_t)(PyTuple_GET_SIZE(args) - (names ? PyTuple_GET_SIZE(names) : 0));
 
@@ -174,7 +178,7 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread) {
     uint32_t state = ap_u32_load_relaxed(&task->state);
     if ((state & (AP_STATE | AP_OBSERVED)) != AP_RUNNING)
         return false;
-    ap_u32_or_acq_rel(&task->state, AP_HANDOVER); /* others read it attached, as we are */
+    task->handed_over = true; /* the GIL orders this before its readers */
     Py_DECREF(task);
     *thread = PyEval_SaveThread();
     /* release pairs with the acquire load of whoever reads the outcome */
@@ -184,9 +188,13 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread) {
 }
 #endif
 
+static bool is_done(ap_pytask *task) {
+    return ap__state_is_done(ap_u32_load_acquire(&task->state));
+}
+
 void ap__task_await_handover(ap_pytask *task) {
     /* acquire pairs with the exchange in ap__task_hand_over */
-    for (int round = 0; ap_u32_load_acquire(&task->state) & AP_HANDOVER; round++) {
+    for (int round = 0; task->handed_over && !is_done(task); round++) {
         if (round < 64)
             ap_cpu_pause();
         else

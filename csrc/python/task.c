@@ -70,6 +70,7 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
     task->nargs = nargs < UINT16_MAX ? (uint16_t)nargs : UINT16_MAX;
     task->outcome = nkw ? Py_NewRef(kwnames) : NULL;
     task->context = context;
+    task->has_context = context != NULL;
     task->isolated = isolated;
     return task;
 
@@ -174,6 +175,7 @@ static PyObject *outcome_of(PyObject *op, uint32_t state, bool *failed, PyObject
 }
 
 static PyObject *result_now(PyObject *op, uint32_t state) {
+    ap__task_seen_done((ap_pytask *)op);
     if ((state & AP_STATE) == AP_CANCELLED) {
         PyErr_SetNone(ap__hooks.cancelled_error);
         return NULL;
@@ -184,11 +186,14 @@ static PyObject *result_now(PyObject *op, uint32_t state) {
     if (!failed)
         return Py_NewRef(outcome ? outcome : Py_None);
     /* from the task's own traceback each time, so that it does not grow */
+    if (!traceback)
+        PyException_SetTraceback(outcome, Py_None);
     PyErr_Restore(Py_NewRef(Py_TYPE(outcome)), Py_NewRef(outcome), Py_XNewRef(traceback));
     return NULL;
 }
 
 static PyObject *exception_now(PyObject *op, uint32_t state) {
+    ap__task_seen_done((ap_pytask *)op);
     if ((state & AP_STATE) == AP_CANCELLED) {
         PyErr_SetNone(ap__hooks.cancelled_error);
         return NULL;
@@ -269,7 +274,10 @@ static PyObject *task_exception(PyObject *op, PyObject *const *args, Py_ssize_t 
 }
 
 static PyObject *task_done(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    return PyBool_FromLong(ap__state_is_done(state_of(op)));
+    if (!ap__state_is_done(state_of(op)))
+        Py_RETURN_FALSE;
+    ap__task_seen_done((ap_pytask *)op);
+    Py_RETURN_TRUE;
 }
 
 static PyObject *task_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
@@ -439,9 +447,11 @@ static PyObject *task_get_result(PyObject *op, void *Py_UNUSED(closure)) {
 
 static PyObject *task_get_exception(PyObject *op, void *Py_UNUSED(closure)) {
     uint32_t state = state_of(op);
-    if ((state & AP_STATE) != AP_FINISHED)
-        Py_RETURN_NONE;
-    return exception_now(op, state);
+    bool failed;
+    PyObject *traceback, *outcome = NULL;
+    if ((state & AP_STATE) == AP_FINISHED)
+        outcome = outcome_of(op, state, &failed, &traceback);
+    return Py_NewRef(outcome && failed ? outcome : Py_None);
 }
 
 /* Makes *slot on first touch and marks the task observed. */
@@ -508,27 +518,41 @@ static PyObject *task_repr(PyObject *op) {
 
 static PyMethodDef task_methods[] = {
     {"result", METHOD(task_result), METH_FASTCALL | METH_KEYWORDS,
-     "result(timeout=None)\n--\n\n"
+     "result($self, timeout=None)\n--\n\n"
      "Return what the call returned, or raise what it raised; wait for it if need be.\n\n"
      "timeout: seconds, or None for no limit; TimeoutError when it has passed, CancelledError if\n"
      "the task was cancelled.  A worker that waits for a task of its own pool runs that task\n"
      "itself if it has not started; the timeout does not bound that run."},
     {"exception", METHOD(task_exception), METH_FASTCALL | METH_KEYWORDS,
-     "exception(timeout=None)\n--\n\n"
+     "exception($self, timeout=None)\n--\n\n"
      "Return the exception that the call raised, or None; wait for it as result() does."},
-    {"done", task_done, METH_NOARGS, "True if the call has ended or was cancelled."},
-    {"running", task_running, METH_NOARGS, "True if the call is being run."},
-    {"cancelled", task_cancelled, METH_NOARGS, "True if the task was cancelled."},
+    {"done", task_done, METH_NOARGS,
+     "done($self)\n--\n\n"
+     "True if the call has ended or was cancelled."},
+    {"running", task_running, METH_NOARGS,
+     "running($self)\n--\n\n"
+     "True if the call is being run."},
+    {"cancelled", task_cancelled, METH_NOARGS,
+     "cancelled($self)\n--\n\n"
+     "True if the task was cancelled."},
     {"cancel", task_cancel, METH_NOARGS,
+     "cancel($self)\n--\n\n"
      "Cancel the task if it has not started.  True if it is cancelled: then it never runs."},
     {"add_done_callback", METHOD(task_add_done_callback), METH_FASTCALL | METH_KEYWORDS,
-     "add_done_callback(fn)\n--\n\n"
+     "add_done_callback($self, fn)\n--\n\n"
      "Call fn(task) when the task is done, in the thread that ends it; at once if it is done."},
-    {"set_result", task_set_result, METH_O, "End the task from outside, with a result."},
-    {"set_exception", task_set_exception, METH_O, "End the task from outside, with an exception."},
+    {"set_result", task_set_result, METH_O,
+     "set_result($self, result, /)\n--\n\n"
+     "End the task from outside, with a result."},
+    {"set_exception", task_set_exception, METH_O,
+     "set_exception($self, exception, /)\n--\n\n"
+     "End the task from outside, with an exception."},
     {"set_running_or_notify_cancel", task_set_running, METH_NOARGS,
+     "set_running_or_notify_cancel($self)\n--\n\n"
      "Mark the task as running; False if it was cancelled."},
-    {"_get_snapshot", task_snapshot, METH_NOARGS, "(done, cancelled, result, exception)"},
+    {"_get_snapshot", task_snapshot, METH_NOARGS,
+     "_get_snapshot($self)\n--\n\n"
+     "(done, cancelled, result, exception)"},
     {"_invoke_callbacks", task_invoke_callbacks, METH_NOARGS, NULL},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {"_take_call", task_take_call, METH_NOARGS, NULL},

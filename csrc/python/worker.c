@@ -11,7 +11,7 @@
  *  3  It searches for a while, then parks; a task found, it waits briefly for the interpreter to
  *     be let go before it queues up for it.
  *
- * `available` and `busy` are explained in pool.c and block.c.
+ * `idled` and `busy` are explained in pool.c and block.c.
  */
 #include "worker.h"
 
@@ -19,9 +19,8 @@
 
 #define SWITCH_NS 4000000u /* let go of the interpreter at least this often */
 #define CLOCK_EVERY 64u    /* tasks between two looks at the clock */
-#define HANDOVER_ROUNDS                                                   \
-    10 /* of 8 pauses, about 2 us: how long a submitter needs to get from \
-          its submit into a wait */
+/* About 2 to 4 us: how long a submitter needs to get from its submit into a wait. */
+#define HANDOVER_PAUSES 80
 
 typedef struct {
     ap_core *core;
@@ -31,7 +30,7 @@ typedef struct {
     PyObject *empty;       /* a context, entered and empty, for isolated tasks */
     uint64_t attached_at;
     uint32_t since_clock;
-    bool available; /* counted in core->available since it last found a task */
+    bool counted; /* in core->idled since it last found a task */
     bool busy;
 } loop;
 
@@ -43,13 +42,12 @@ static void attach(loop *self) {
 
 /* Waits until a thread that just submitted has let go of the interpreter, but not for long:
  * on its condition variable the wake would take many times as long. */
-static void await_release(void) {
+static void await_release(ap_pytask *task) {
 #ifndef Py_GIL_DISABLED
-    for (int round = 0; round < HANDOVER_ROUNDS; round++) {
-        if (ap_u32_load_relaxed(&ap__waiting_detached))
+    for (int pause = 0; pause < HANDOVER_PAUSES; pause++) {
+        if (ap_u32_load_relaxed(&task->state) & AP_LET_GO || ap_u32_load_relaxed(&ap__sleeping))
             return;
-        for (int i = 0; i < 8; i++)
-            ap_cpu_pause();
+        ap_cpu_pause();
     }
 #endif
 }
@@ -72,6 +70,7 @@ static void let_others_run(loop *self) {
 }
 
 static void set_busy(loop *self, bool busy) {
+#ifdef Py_GIL_DISABLED
     if (self->busy == busy)
         return;
     self->busy = busy;
@@ -79,14 +78,17 @@ static void set_busy(loop *self, bool busy) {
         ap_u32_add_relaxed(&self->core->busy, 1);
     else
         ap_u32_sub_relaxed(&self->core->busy, 1);
+#else
+    (void)self, (void)busy;
+#endif
 }
 
-static void count_available(loop *self) {
-    if (self->available || ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
+static void count_idle(loop *self) {
+    if (self->counted || ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
         return;
-    self->available = true;
-    /* release: before the outcome is published; pairs with take_available in pool.c */
-    ap_u32_add_acq_rel(&self->core->available, 1);
+    self->counted = true;
+    /* release pairs with count_on_idle in pool.c */
+    ap_u32_add_acq_rel(&self->core->idled, 1);
 }
 
 static void publish_last(loop *self) {
@@ -100,15 +102,15 @@ static void publish_last(loop *self) {
  * once the pool has ended.  Attached. */
 static ap_task *go_dry(loop *self) {
     set_busy(self, false);
-    count_available(self);
     ap_pytask *last = self->last;
     self->last = NULL;
 #ifndef Py_GIL_DISABLED
     if (last && ap__task_hand_over(last, &self->thread)) {
-        last = NULL;
+        count_idle(self);
     } else
 #endif
     {
+        count_idle(self);
         if (last) {
             ap__task_publish(last);
             Py_DECREF(last);
@@ -121,7 +123,7 @@ static ap_task *go_dry(loop *self) {
             break;
     }
     if (task)
-        await_release();
+        await_release(ap__task_from_header(task));
     attach(self);
     return task;
 }
@@ -129,7 +131,7 @@ static ap_task *go_dry(loop *self) {
 /* Runs a task that is the worker's to run, and keeps it as `last`. */
 static void run_one(loop *self, ap_pytask *task) {
     set_busy(self, true);
-    self->available = false;
+    self->counted = false;
     if (ap__task_start(task)) {
         ap__task_call(task, &self->empty);
         self->last = task;
@@ -162,11 +164,13 @@ int ap_python_worker_run(void *core_object) {
     loop self = {.core = object->core};
     int code = ap_worker_begin(self.core->pool, &self.worker);
     ap_pytask *first = ap__core_take_first(object, code == AP_OK ? self.worker : NULL);
-    self.empty = PyContext_New();
-    if (self.empty && PyContext_Enter(self.empty) < 0)
-        Py_CLEAR(self.empty);
-    if (!self.empty)
-        PyErr_Clear(); /* out of memory: isolated tasks run in the thread's context */
+    if (self.core->isolated) {
+        self.empty = PyContext_New();
+        if (!self.empty || PyContext_Enter(self.empty) < 0) {
+            PyErr_Clear(); /* out of memory: tasks run in the thread's context */
+            Py_CLEAR(self.empty);
+        }
+    }
     if (first)
         run_one(&self, first);
     if (code == AP_OK) {

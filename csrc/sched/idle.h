@@ -127,6 +127,13 @@ static inline void ap_idle_notify(ap_pool *pool) {
         ap_idle_wake(pool, false);
 }
 
+/* Whether the calling worker is the only one.  Then it may search without being counted: nobody
+ * is idle for a pusher to wake or for a searcher to relay to, and one that begins meanwhile looks
+ * at the queues itself before it is idle. */
+static inline bool ap_idle_is_alone(ap_pool *pool) {
+    return ap_idle_begun(ap_u64_load_relaxed(&pool->idle)) == 1;
+}
+
 /* Counts the worker as searching, unless enough are. */
 bool ap_idle_search_begin(ap_worker *worker);
 

@@ -100,6 +100,10 @@ void ap_pool_release(ap_pool *pool) {
 
 /* ---- push, take, close ------------------------------------------------------------------- */
 
+void ap_pool_push_soon(ap_pool *pool) {
+    ap_cpu_prefetch_write(&pool->injectors[ap__producer_number() & (pool->shards - 1)].tail);
+}
+
 int ap_pool_push_batch(ap_pool *pool, ap_task *const *tasks, size_t count) {
     if (AP_UNLIKELY(count == 0))
         return ap_pool_is_closed(pool) ? AP_E_CLOSED : AP_OK;
@@ -200,5 +204,5 @@ void ap_pool_read_stats(ap_pool *pool, ap_pool_stats *out) {
 
 int ap_pool_cpu_is_free(ap_pool *pool) {
     uint64_t word = ap_u64_load_relaxed(&pool->idle);
-    return ap_idle_begun(word) - ap_idle_idle(word) < pool->cpus;
+    return ap_idle_begun(word) - ap_idle_idle(word) - ap_idle_searching(word) < pool->cpus;
 }

@@ -14,8 +14,6 @@
  *
  * Checked by tests/c/test_pool.c.
  */
-#include <string.h>
-
 #include "sched/idle.h"
 #include "sched/pool.h"
 #include "sync/clock.h"
@@ -261,6 +259,8 @@ static ap_task *ap__search_pausing(ap_worker *worker) {
     for (uint32_t round = 0; round < rounds; round++) {
         for (uint32_t i = 0; i < AP__PAUSES && ap_injector_seems_empty(shard); i++)
             ap_cpu_pause();
+        if (worker->counted)
+            ap_cpu_prefetch_write(&worker->pool->idle); /* for ap_idle_search_end */
         ap_task *task = ap__take_any(worker);
         if (task != NULL) {
             worker->pause_rounds = AP__PAUSE_ROUNDS;
@@ -281,18 +281,19 @@ static ap_task *ap__search_yielding(ap_worker *worker) {
     } while (task == NULL && ap_clock_now() < until);
     if (task != NULL && yields <= 2)
         worker->pause_rounds = (worker->pause_rounds + 1) / 2;
-    worker->fruitless = task == NULL;
     return task;
 }
 
 ap_task *ap_worker_search(ap_worker *worker) {
     ap_task *task = NULL;
-    if (!worker->counted && !ap_idle_search_begin(worker))
+    if (!worker->counted && !ap_idle_is_alone(worker->pool) && !ap_idle_search_begin(worker))
         return NULL;
     task = ap__search_pausing(worker);
     if (task == NULL)
         task = ap__search_yielding(worker);
-    ap_idle_search_end(worker, task != NULL);
+    worker->fruitless = task == NULL;
+    if (worker->counted)
+        ap_idle_search_end(worker, task != NULL);
     if (task != NULL)
         ap_count(&worker->taken, 1);
     return task;

@@ -43,6 +43,15 @@ static inline void ap_cpu_pause(void) {
 #endif
 }
 
+/* Asks for a line that is about to be written, so that it is on its way meanwhile. */
+static inline void ap_cpu_prefetch_write(void *address) {
+#if defined(__x86_64__)
+    __asm__ __volatile__("prefetchw %0" : : "m"(*(char *)address));
+#else
+    __builtin_prefetch(address, 1);
+#endif
+}
+
 /* Lets another runnable thread have this CPU. */
 void ap_cpu_yield(void);
 
