@@ -1,0 +1,45 @@
+"""Fixtures of all tests."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import pytest
+
+import affinitypool
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    """Fail a test that leaves threads behind, pools of which it dropped included."""
+    before = set(threading.enumerate())
+    yield
+    end = time.monotonic() + 5
+    while left := set(threading.enumerate()) - before:
+        if time.monotonic() > end:
+            pytest.fail(f"threads left behind: {sorted(thread.name for thread in left)}")
+        gc.collect()
+        time.sleep(0.005)
+
+
+@pytest.fixture(params=[1, 2, 4], ids=["1-worker", "2-workers", "4-workers"])
+def pool(request):
+    """Give a pool of each size."""
+    with affinitypool.ThreadPoolExecutor(request.param) as pool:
+        yield pool
+
+
+@pytest.fixture
+def one():
+    """Give a pool of one worker."""
+    with affinitypool.ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def two():
+    """Give a pool of two workers."""
+    with affinitypool.ThreadPoolExecutor(2) as pool:
+        yield pool

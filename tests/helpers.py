@@ -1,0 +1,86 @@
+"""What several test modules use."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class Probe:
+    """Something that can be weakly referred to."""
+
+
+def eventually(condition: Callable[[], object], timeout: float = 5.0) -> bool:
+    """Poll for what no event tells, such as the death of an object."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+@contextmanager
+def occupied(pool: Any) -> Iterator[threading.Event]:
+    """Keep each worker of the pool busy until the event is set, at the latest at the end."""
+    count = pool._max_workers
+    gate, met = threading.Event(), threading.Barrier(count + 1)
+
+    def hold() -> None:
+        met.wait(10)
+        gate.wait(60)
+
+    tasks = [pool.submit(hold) for _ in range(count)]
+    met.wait(10)
+    try:
+        yield gate
+    finally:
+        gate.set()
+        for task in tasks:
+            task.result(10)
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Run the body with the cyclic collector off."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def run_python(
+    code: str, *args: str, timeout: float = 30, options: tuple[str, ...] = (), **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run code in an interpreter of its own, with the package importable."""
+    return subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(code), *args],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        cwd=ROOT,
+    )
+
+
+def check_python(code: str, *args: str, **options: Any) -> str:
+    """Run code as `run_python` does; it has to end well and say nothing on stderr."""
+    done = run_python(code, *args, **options)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout

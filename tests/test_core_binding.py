@@ -1,0 +1,214 @@
+"""`_core`: what cffi was given, and the C types behind the package."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib.util
+import re
+import threading
+import time
+
+import pytest
+from helpers import ROOT, check_python
+
+import affinitypool
+from affinitypool import ThreadPoolExecutor
+from affinitypool._binding import core, ffi, lib
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def cdef():
+    """Cut the declarations out of the headers, as the build does."""
+    spec = importlib.util.spec_from_file_location("build_ffi", ROOT / "build_ffi.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {name: module.declarations(ROOT / "csrc" / name) for name in module.HEADERS}, module
+
+
+def test_every_declared_function_and_constant_is_in_the_library():
+    texts, _ = cdef()
+    text = re.sub(r"/\*.*?\*/", "", "\n".join(texts.values()), flags=re.DOTALL)
+    functions = re.findall(r"^\w[\w *]*?\b(ap_\w+)\(", text, re.MULTILINE)
+    constants = dict(re.findall(r"^#define (AP_\w+) (-?\d+)$", text.replace(" \n", "\n"), re.M))
+    constants |= dict(re.findall(r"^#define (AP_\w+) (-?\d+)\s*$", text, re.MULTILINE))
+    assert len(functions) >= 8
+    assert len(constants) >= 8
+    for name in functions:
+        assert callable(getattr(lib, name)), name
+    for name, value in constants.items():
+        assert getattr(lib, name) == int(value), name
+    assert set(functions) | set(constants) == set(dir(lib))
+
+
+def test_structs_have_the_declared_fields():
+    texts, _ = cdef()
+    for name, body in re.findall(
+        r"typedef struct (\w+) \{(.*?)\} \1;", texts["affinitypool.h"], re.DOTALL
+    ):
+        fields = re.findall(r"(uint\d+_t) (\w+);", body)
+        assert fields
+        assert [(f.type.cname, n) for n, f in ffi.typeof(name).fields] == fields
+
+
+def test_a_header_without_marks_is_an_error(tmp_path):
+    _, module = cdef()
+    header = tmp_path / "bare.h"
+    header.write_text("int f(void);\n")
+    with pytest.raises(ValueError, match="no text between cdef marks"):
+        module.declarations(header)
+
+
+def test_the_version_of_the_limits():
+    assert lib.AP_MAX_WORKERS == affinitypool.MAX_WORKERS == 512
+
+
+def test_the_parking_backend_has_a_name():
+    assert ffi.string(lib.ap_parking_backend()) in (b"futex", b"condvar")
+
+
+def test_the_clock_is_the_monotonic_one():
+    before = time.monotonic_ns()
+    now = lib.ap_clock_now()
+    assert before <= now <= time.monotonic_ns()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"max_workers": 0},
+        {"max_workers": 513},
+        {"max_workers": 1, "ring_slots": 3},
+        {"max_workers": 1, "ring_slots": 1},
+        {"max_workers": 1, "ring_slots": 512},
+    ],
+)
+def test_a_pool_with_bad_options_is_refused(options):
+    out = ffi.new("ap_pool **")
+    assert lib.ap_pool_new(ffi.new("ap_pool_options *", options), out) == lib.AP_E_INVALID
+
+
+def test_a_pool_by_hand():
+    out = ffi.new("ap_pool **")
+    options = ffi.new("ap_pool_options *", {"max_workers": 5, "shards": 3})
+    assert lib.ap_pool_new(options, out) == lib.AP_OK
+    pool, stats = out[0], ffi.new("ap_pool_stats *")
+    lib.ap_pool_read_stats(pool, stats)
+    assert (stats.max_workers, stats.shards, stats.workers, stats.closed) == (5, 4, 0, 0)
+    assert lib.ap_pool_is_closed(pool) == 0
+    assert lib.ap_pool_pending(pool) == 0
+    lib.ap_pool_retain(pool)
+    lib.ap_pool_release(pool)
+    lib.ap_pool_close(pool)
+    assert lib.ap_pool_is_closed(pool) == 1
+    lib.ap_pool_release(pool)
+
+
+# ---- the C types
+
+
+def test_core_refuses_bad_sizes():
+    for workers in (0, 513):
+        with pytest.raises(ValueError):
+            core.Core(workers)
+    for bad in ("2", None, 1.5):
+        with pytest.raises(TypeError):
+            core.Core(bad)
+
+
+def test_a_core_closes_and_takes():
+    pool = core.Core(2)
+    assert (pool.pending, pool.started) == (0, 0)
+    assert pool.take() is None
+    assert pool.cancel_pending() == 0
+    pool.close()
+    pool.close()
+
+
+def test_cores_are_used_again():
+    """The memory of a core stays one, so its count is that of the pools alive at once."""
+    out = check_python(
+        """
+        from affinitypool import ThreadPoolExecutor
+        rss = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+        def use(count):
+            for _ in range(count):
+                with ThreadPoolExecutor(2) as pool:
+                    pool.submit(int).result()
+        use(100)
+        before = rss()
+        use(400)
+        print(rss() - before)
+        """
+    )
+    assert int(out) < 2 << 20
+
+
+def test_worker_pool_tells_whose_worker_a_thread_is(one, two):
+    assert core.worker_pool() is None
+    assert one.submit(core.worker_pool).result(10) == one._core.pool_address
+    assert two.submit(core.worker_pool).result(10) == two._core.pool_address
+    assert one._core.pool_address != two._core.pool_address
+    thread_result = []
+    thread = threading.Thread(target=lambda: thread_result.append(core.worker_pool()))
+    thread.start()
+    thread.join()
+    assert thread_result == [None]
+
+
+@pytest.mark.parametrize("name", ["Condition", "Core", "Completions"])
+def test_c_types_are_what_they_say(name):
+    kind = getattr(core, name)
+    assert kind.__module__ == "affinitypool._core"
+    with pytest.raises(TypeError):
+        kind.anything = 1
+
+
+def test_a_condition_is_not_made_by_hand():
+    with pytest.raises(TypeError):
+        core.Condition()
+
+
+def test_completions_watch_tasks_only(one):
+    collector = core.Completions()
+    for bad in (None, 5, concurrent.futures.Future()):
+        with pytest.raises(TypeError):
+            collector.watch(bad)
+        with pytest.raises(TypeError):
+            collector.unwatch(bad)
+        with pytest.raises(TypeError):
+            core.wait_all([bad], 0)
+    with pytest.raises(TypeError):
+        core.wait_all((), None)
+    task = one.submit(int)
+    task.result(10)
+    assert collector.watch(task) is False
+    assert collector.get(0) == []
+    assert core.wait_all([task], 0) is True
+
+
+def test_bases_follow_the_stdlib():
+    assert issubclass(core.PoolBase, object)
+    assert affinitypool.Task.__mro__[1:3] == (core.TaskBase, concurrent.futures.Future)
+    assert ThreadPoolExecutor.__mro__[1] is core.PoolBase
+
+
+def test_one_bind_is_enough():
+    before = core.TaskBase
+    affinitypool._binding._bind()
+    assert core.TaskBase is before
+
+
+def test_sys_modules_says_the_free_threaded_build_keeps_the_gil_off():
+    out = check_python(
+        """
+        import sys
+        check = getattr(sys, "_is_gil_enabled", lambda: True)
+        before = check()
+        import affinitypool
+        print(before == check())
+        """,
+        options=("-W", "error"),
+    )
+    assert out == "True\n"

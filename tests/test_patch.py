@@ -1,0 +1,210 @@
+"""`patch_stdlib`, `unpatch_stdlib` and `python -m affinitypool run`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import concurrent.futures.thread
+import os
+import subprocess
+import sys
+from concurrent.futures import _base
+
+import pytest
+from helpers import ROOT, check_python
+
+import affinitypool
+from affinitypool import patch_stdlib, unpatch_stdlib
+
+pytestmark = pytest.mark.timeout(30)
+
+THREAD_POOL = concurrent.futures.ThreadPoolExecutor
+WAIT, AS_COMPLETED = concurrent.futures.wait, concurrent.futures.as_completed
+
+
+def is_patched():
+    ours = (affinitypool.ThreadPoolExecutor, affinitypool.wait, affinitypool.as_completed)
+    found = (
+        concurrent.futures.ThreadPoolExecutor,
+        concurrent.futures.wait,
+        concurrent.futures.as_completed,
+    )
+    assert found in (ours, (THREAD_POOL, WAIT, AS_COMPLETED))
+    return found == ours
+
+
+@pytest.fixture(autouse=True)
+def _unpatched():
+    """Start and end without the patch."""
+    assert not is_patched()
+    yield
+    unpatch_stdlib()
+    assert not is_patched()
+    assert (_base.wait, _base.as_completed) == (WAIT, AS_COMPLETED)
+
+
+def test_patch_and_unpatch():
+    patch_stdlib()
+    assert is_patched()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert type(pool) is affinitypool.ThreadPoolExecutor
+        assert concurrent.futures.wait([pool.submit(int)]).done
+        assert list(concurrent.futures.as_completed([pool.submit(int)]))
+    unpatch_stdlib()
+    assert not is_patched()
+
+
+def test_twice_is_as_once():
+    patch_stdlib()
+    patch_stdlib()
+    assert is_patched()
+    unpatch_stdlib()
+    assert not is_patched()
+    unpatch_stdlib()
+    assert not is_patched()
+
+
+def test_as_a_context_manager():
+    with patch_stdlib():
+        assert is_patched()
+    assert not is_patched()
+
+
+def test_an_error_in_the_block_takes_the_patch_back():
+    with pytest.raises(KeyError), patch_stdlib():
+        raise KeyError
+    assert not is_patched()
+
+
+def test_isinstance_and_subclasses_go_on_working():
+    with patch_stdlib():
+        with concurrent.futures.thread.ThreadPoolExecutor(1) as foreign:
+            assert isinstance(foreign, THREAD_POOL)
+            assert foreign.submit(abs, -1).result(10) == 1
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            assert isinstance(pool, THREAD_POOL)
+
+        class Pool(concurrent.futures.ThreadPoolExecutor):
+            pass
+
+        with Pool(1) as pool:
+            assert pool.submit(abs, -1).result(10) == 1
+
+
+def test_the_stdlibs_waiters_work_on_foreign_futures_while_patched():
+    with patch_stdlib(), THREAD_POOL(2) as foreign:
+        futures = [foreign.submit(abs, n) for n in range(5)]
+        assert concurrent.futures.wait(futures).done == set(futures)
+        assert set(concurrent.futures.as_completed(futures)) == set(futures)
+
+
+def test_asyncio_gets_our_pool():
+    import asyncio
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        assert await loop.run_in_executor(None, abs, -3) == 3
+        assert await asyncio.to_thread(abs, -4) == 4
+        return type(loop._default_executor)
+
+    with patch_stdlib():
+        assert asyncio.run(main()) is affinitypool.ThreadPoolExecutor
+    assert asyncio.run(main()) is THREAD_POOL
+
+
+def test_patching_before_concurrent_futures_was_used():
+    out = check_python(
+        """
+        import affinitypool
+        affinitypool.patch_stdlib()
+        import concurrent.futures
+        from concurrent.futures import ThreadPoolExecutor, wait, as_completed
+        print(ThreadPoolExecutor is affinitypool.ThreadPoolExecutor, wait is affinitypool.wait)
+        affinitypool.unpatch_stdlib()
+        print(concurrent.futures.ThreadPoolExecutor.__module__)
+        """
+    )
+    assert out == "True True\nconcurrent.futures.thread\n"
+
+
+# ---- python -m affinitypool run
+
+
+def run_module(*args, cwd=ROOT):
+    return subprocess.run(
+        [sys.executable, "-m", "affinitypool", *args],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_run_a_script(script):
+    path = script(
+        "import sys\n"
+        "from concurrent.futures import ThreadPoolExecutor, wait\n"
+        "if __name__ == '__main__':\n"
+        "    with ThreadPoolExecutor(1) as pool:\n"
+        "        print(ThreadPoolExecutor.__module__[:12], pool.submit(abs, -1).result())\n"
+        "    print(sys.argv, __file__)\n"
+    )
+    done = run_module("run", path, "a", "--flag", "-x", "--", "b")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "affinitypool 1",
+        f"{[path, 'a', '--flag', '-x', '--', 'b']} {path}",
+    ]
+
+
+def test_run_a_script_by_a_relative_path(script, tmp_path):
+    script("import beside\nprint(beside.value)\n")
+    (tmp_path / "beside.py").write_text("value = 5\n")
+    done = run_module("run", "script.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+    done = run_module("run", str(tmp_path / "script.py"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+
+
+@pytest.mark.parametrize(("text", "code"), [("raise SystemExit(3)", 3), ("1 / 0", 1), ("", 0)])
+def test_the_status_is_the_scripts(script, text, code):
+    done = run_module("run", script(text))
+    assert done.returncode == code
+    assert ("ZeroDivisionError" in done.stderr) == (text == "1 / 0")
+
+
+def test_pending_tasks_of_a_script_run(script):
+    done = run_module(
+        "run",
+        script(
+            "import concurrent.futures as c, time\n"
+            "pool = c.ThreadPoolExecutor(1)\n"
+            "pool.submit(time.sleep, 0.05)\n"
+            "pool.submit(print, 'ran')\n"
+        ),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+
+
+@pytest.mark.parametrize("args", [(), ("run",), ("walk", "x"), ("run", "/no/such/script.py")])
+def test_misuse_of_the_command_line(args):
+    done = run_module(*args)
+    assert done.returncode == 2
+    assert "usage: python -m affinitypool" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help():
+    done = run_module("--help")
+    assert done.returncode == 0
+    assert "run" in done.stdout

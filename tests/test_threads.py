@@ -1,0 +1,489 @@
+"""Worker threads: how many start and when, names, stacks, refused starts, initializers."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+import weakref
+
+import pytest
+from helpers import Probe, eventually, no_collector, run_python
+
+from affinitypool import BrokenExecutor, BrokenThreadPool, ThreadPoolExecutor, as_completed, wait
+
+pytestmark = pytest.mark.timeout(30)
+
+
+# ---- lazy start
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_blocking_submits_start_a_thread_each(count):
+    with ThreadPoolExecutor(8) as pool:
+        gate = threading.Event()
+        for n in range(count):
+            pool.submit(gate.wait, 10)
+            assert len(pool._threads) == n + 1
+        gate.set()
+
+
+def test_submits_in_turn_start_one_thread():
+    for _ in range(5):
+        with ThreadPoolExecutor(8) as pool:
+            for _ in range(200):
+                pool.submit(int).result(10)
+            assert len(pool._threads) == 1
+
+
+def test_an_idle_thread_is_used_before_another_starts():
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            meet = threading.Barrier(3)
+            wait([pool.submit(meet.wait, 10) for _ in range(3)])
+            assert len(pool._threads) == 3
+            assert eventually(lambda: pool.stats().idle == 3)
+
+
+def test_no_more_threads_than_max_workers():
+    with ThreadPoolExecutor(3) as pool:
+        gate = threading.Event()
+        tasks = [pool.submit(gate.wait, 10) for _ in range(50)]
+        assert len(pool._threads) == 3
+        assert eventually(lambda: pool.worker_count == 3)
+        gate.set()
+        wait(tasks)
+        assert len(pool._threads) == 3
+
+
+def test_threads_end_with_the_pool():
+    pool = ThreadPoolExecutor(4)
+    barrier = threading.Barrier(4)
+    wait([pool.submit(barrier.wait, 10) for _ in range(4)])
+    threads = set(pool._threads)
+    pool.shutdown()
+    assert len(threads) == 4
+    assert not any(thread.is_alive() for thread in threads)
+
+
+# ---- names
+
+
+def names(pool, count):
+    barrier = threading.Barrier(count)
+
+    def name():
+        barrier.wait(10)
+        return threading.current_thread().name
+
+    return sorted(task.result(10) for task in [pool.submit(name) for _ in range(count)])
+
+
+def test_names_with_a_prefix():
+    with ThreadPoolExecutor(3, thread_name_prefix="mine") as pool:
+        assert names(pool, 3) == ["mine_0", "mine_1", "mine_2"]
+        assert sorted(thread.name for thread in pool._threads) == ["mine_0", "mine_1", "mine_2"]
+
+
+def test_names_without_a_prefix():
+    with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(2) as second:
+        number = int(first._thread_name_prefix.removeprefix("ThreadPoolExecutor-"))
+        assert second._thread_name_prefix == f"ThreadPoolExecutor-{number + 1}"
+        assert names(first, 2) == [f"ThreadPoolExecutor-{number}_{n}" for n in range(2)]
+
+
+def test_the_current_thread_knows_itself(one):
+    def work():
+        thread = threading.current_thread()
+        return thread in threading.enumerate(), thread.ident == threading.get_ident()
+
+    assert one.submit(work).result(10) == (True, True)
+
+
+def test_thread_locals_last_as_long_as_the_thread(one):
+    local = threading.local()
+
+    def work():
+        local.count = getattr(local, "count", 0) + 1
+        return local.count
+
+    assert [one.submit(work).result(10) for _ in range(3)] == [1, 2, 3]
+
+
+# ---- stacks
+
+
+def deep(n):
+    return n and 1 + deep(n - 1)
+
+
+def test_the_stack_size_is_applied_and_restored():
+    applied = []
+    original = threading.stack_size
+
+    def recording(*args):
+        applied.append(args)
+        return original(*args)
+
+    before = threading.stack_size()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "stack_size", recording)
+        with ThreadPoolExecutor(2, stack_size=512 * 1024) as pool:
+            assert names(pool, 2)
+    assert threading.stack_size() == before
+    assert applied == [(512 * 1024,), (before,)] * 2
+
+
+def test_the_stack_of_a_worker_is_as_large_as_asked():
+    size = """
+        import threading
+        from affinitypool import ThreadPoolExecutor
+        def stack():
+            import ctypes
+            local = ctypes.c_int()
+            at = ctypes.addressof(local)
+            libc = ctypes.CDLL(None)
+            attr = ctypes.create_string_buffer(64)
+            libc.pthread_self.restype = ctypes.c_void_p
+            assert libc.pthread_getattr_np(ctypes.c_void_p(libc.pthread_self()), attr) == 0
+            got = ctypes.c_size_t()
+            assert libc.pthread_attr_getstacksize(attr, ctypes.byref(got)) == 0
+            return got.value
+        with ThreadPoolExecutor(1, stack_size=1 << 20) as pool:
+            print(pool.submit(stack).result())
+        with ThreadPoolExecutor(1, stack_size=16 << 20) as pool:
+            print(pool.submit(stack).result())
+    """
+    done = run_python(size)
+    small, large = map(int, done.stdout.split())
+    assert done.stderr == ""
+    assert 1 << 20 <= small < 3 << 20
+    assert 16 << 20 <= large < 18 << 20
+
+
+def test_other_threads_keep_their_stack_size():
+    with ThreadPoolExecutor(1, stack_size=256 * 1024) as pool:
+        pool.submit(int).result(10)
+        assert threading.stack_size() == 0
+        assert pool.submit(threading.stack_size).result(10) == 0
+
+
+def test_a_stack_size_that_the_platform_refuses_is_an_error_of_submit():
+    pool = ThreadPoolExecutor(1, stack_size=2**62)
+    ran = []
+    with pytest.raises((ValueError, RuntimeError, OverflowError, MemoryError)):
+        pool.submit(ran.append, 1)
+    assert threading.stack_size() == 0
+    pool.shutdown()
+    assert ran == []
+
+
+# ---- a thread that the system refuses
+
+
+@pytest.fixture
+def refuse(monkeypatch):
+    """Let no thread start while `refuse.on` is set."""
+
+    class Refuse:
+        on = False
+        count = 0
+
+    names = ["_start_joinable_thread", "_start_new_thread"]
+    for name in names:
+        original = getattr(threading, name, None)
+        if original is None:
+            continue
+
+        def start(*args, original=original, **kwargs):
+            if Refuse.on:
+                Refuse.count += 1
+                raise RuntimeError("can't start new thread")
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(threading, name, start)
+    return Refuse
+
+
+def test_with_no_worker_at_all_submit_raises_and_nothing_is_left(refuse):
+    pool = ThreadPoolExecutor(2)
+    ran = []
+    refuse.on = True
+    argument = Probe()
+    death = weakref.ref(argument)
+    before = threading.active_count()
+    with no_collector():
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                pool.submit(lambda a: ran.append(a), argument)
+        del argument
+        assert eventually(lambda: death() is None, 1)
+    assert refuse.count == 3
+    assert pool._threads == set()
+    assert pool.stats().pending == 0
+    assert threading.active_count() == before
+    refuse.on = False
+    assert pool.submit(abs, -1).result(10) == 1  # it recovers
+    assert ran == []
+    pool.shutdown()
+
+
+def test_with_no_worker_at_all_a_batch_raises_and_is_cancelled(refuse):
+    pool = ThreadPoolExecutor(2)
+    ran = []
+    refuse.on = True
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        pool.submit_many(ran.append, range(1000))
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        pool.map(ran.append, range(1000))
+    assert pool.stats().pending == 0
+    refuse.on = False
+    pool.submit(int).result(10)
+    pool.shutdown()
+    assert ran == []
+
+
+def test_with_a_worker_alive_submit_keeps_quiet(refuse):
+    with ThreadPoolExecutor(4) as pool:
+        gate = threading.Event()
+        first = pool.submit(gate.wait, 10)
+        refuse.on = True
+        tasks = [pool.submit(abs, -n) for n in range(20)]
+        tasks += pool.submit_many(abs, range(-20, 0))
+        assert refuse.count
+        gate.set()
+        first.result(10)
+        assert sum(task.result(10) for task in tasks) == 190 + 210
+        assert len(pool._threads) == 1
+        refuse.on = False
+        barrier = threading.Barrier(4)
+        wait([pool.submit(barrier.wait, 10) for _ in range(4)])
+        assert len(pool._threads) == 4
+
+
+def test_shutdown_after_a_refused_start_returns(refuse):
+    pool = ThreadPoolExecutor(2)
+    refuse.on = True
+    with pytest.raises(RuntimeError):
+        pool.submit(int)
+    pool.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(int)
+
+
+def test_a_start_method_that_raises(monkeypatch):
+    pool = ThreadPoolExecutor(1)
+    with monkeypatch.context() as patch:
+
+        def start(self):
+            raise MemoryError("no thread")
+
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(MemoryError, match="no thread"):
+            pool.submit(int)
+    assert pool.submit(abs, -1).result(10) == 1
+    pool.shutdown()
+
+
+def test_an_interrupt_while_a_thread_starts_leaves_a_working_pool(monkeypatch):
+    pool = ThreadPoolExecutor(2)
+    gate = threading.Event()
+    first = pool.submit(gate.wait, 10)
+    with monkeypatch.context() as patch:
+
+        def start(self):
+            raise KeyboardInterrupt
+
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            pool.submit(int)
+    second = pool.submit(abs, -2)
+    assert second.result(10) == 2
+    gate.set()
+    assert first.result(10)
+    pool.shutdown()
+
+
+# ---- initializers
+
+
+def test_the_initializer_runs_once_in_each_thread():
+    seen = []
+    with ThreadPoolExecutor(
+        3, initializer=lambda *args: seen.append((threading.get_ident(), args)), initargs=(1, "a")
+    ) as pool:
+        barrier = threading.Barrier(3)
+        wait([pool.submit(barrier.wait, 10) for _ in range(3)])
+        for _ in range(20):
+            pool.submit(int).result(10)
+        assert sorted(seen) == sorted((thread.ident, (1, "a")) for thread in pool._threads)
+
+
+def test_the_initializer_runs_before_the_first_task():
+    local = threading.local()
+
+    def start():
+        local.value = 5
+
+    with ThreadPoolExecutor(2, initializer=start) as pool:
+        assert list(pool.map(lambda _: local.value, range(50))) == [5] * 50
+
+
+def test_initargs_may_be_a_list():
+    seen = []
+    with ThreadPoolExecutor(1, initializer=seen.append, initargs=[7]) as pool:
+        pool.submit(int).result(10)
+    assert seen == [7]
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+def test_an_initializer_that_fails_breaks_the_pool(caplog, error):
+    gate = threading.Event()
+
+    def start():
+        gate.wait(10)
+        raise error("no start")
+
+    pool = ThreadPoolExecutor(2, initializer=start)
+    tasks = [pool.submit(int) for _ in range(20)]
+    with caplog.at_level(logging.CRITICAL, "concurrent.futures"):
+        gate.set()
+        failures = [task.exception(10) for task in tasks]
+        for failure in failures:
+            assert isinstance(failure, BrokenThreadPool)
+            assert isinstance(failure.__cause__, error)
+        assert len(set(map(id, failures))) == 20  # each its own
+        assert len(list(as_completed(tasks, 10))) == 20
+        for call in (
+            lambda: pool.submit(int),
+            lambda: pool.submit_many(int, [1]),
+            lambda: pool.map(int, [1]),
+        ):
+            with pytest.raises(BrokenThreadPool, match="initializer failed") as caught:
+                call()
+            assert isinstance(caught.value.__cause__, error)
+            assert isinstance(caught.value, BrokenExecutor)
+        assert pool._broken
+        pool.shutdown()
+        pool.shutdown()
+    assert "Exception in initializer" in caplog.text
+    assert "no start" in caplog.text
+    with pytest.raises(BrokenThreadPool):
+        pool.submit(int)
+
+
+def test_waiters_of_a_pool_that_breaks_are_woken(caplog):
+    gate = threading.Event()
+    pool = ThreadPoolExecutor(1, initializer=lambda: (gate.wait(10), 1 / 0))
+    tasks = [pool.submit(int) for _ in range(5)]
+    seen = []
+    called = []
+    tasks[4].add_done_callback(called.append)
+    thread = threading.Thread(target=lambda: seen.extend(as_completed(tasks, 10)))
+    thread.start()
+    gate.set()
+    thread.join(10)
+    assert set(seen) == set(tasks)
+    assert called == [tasks[4]]
+    pool.shutdown()
+
+
+def test_the_second_thread_fails_to_start(caplog):
+    count = []
+
+    def start():
+        count.append(1)
+        if len(count) == 2:
+            raise ValueError("second")
+
+    pool = ThreadPoolExecutor(2, initializer=start)
+    gate, entered = threading.Event(), threading.Event()
+    running = pool.submit(lambda: (entered.set(), gate.wait(10)) and 5)
+    entered.wait(10)
+    pending = pool.submit(int)
+    assert isinstance(pending.exception(10), BrokenThreadPool)
+    gate.set()
+    assert running.result(10) == 5  # what ran was let end
+    with pytest.raises(BrokenThreadPool):
+        pool.submit(int)
+    pool.shutdown()
+
+
+def test_a_broken_pool_that_was_dropped_leaves_nothing(caplog):
+    gate = threading.Event()
+    pool = ThreadPoolExecutor(1, initializer=lambda: (gate.wait(10), 1 / 0))
+    task = pool.submit(int)
+    died = weakref.ref(pool)
+    del pool
+    gc.collect()
+    assert died() is None
+    gate.set()
+    assert isinstance(task.exception(10), BrokenThreadPool)
+
+
+def test_submits_race_a_failing_initializer(caplog):
+    for _ in range(10):
+        pool = ThreadPoolExecutor(2, initializer=lambda: 1 / 0)
+        tasks = []
+        end = time.monotonic() + 10
+        try:
+            while time.monotonic() < end:
+                tasks.append(pool.submit(int))
+        except BrokenThreadPool:
+            pass
+        else:
+            pytest.fail("the pool never broke")
+        for task in tasks:
+            assert isinstance(task.exception(10), BrokenThreadPool)
+        pool.shutdown()
+
+
+def test_an_initializer_may_submit():
+    inner = []
+    pool = ThreadPoolExecutor(2, initializer=lambda: inner.append(pool.submit(abs, -3)))
+    assert pool.submit(abs, -1).result(10) == 1
+    assert inner[0].result(10) == 3
+    pool.shutdown()
+
+
+def test_initargs_die_with_the_pool():
+    argument = Probe()
+    death = weakref.ref(argument)
+    pool = ThreadPoolExecutor(1, initializer=lambda a: None, initargs=(argument,))
+    pool.submit(int).result(10)
+    del argument
+    pool.shutdown()
+    del pool
+    gc.collect()
+    assert eventually(lambda: death() is None)
+
+
+def test_a_worker_is_hit_by_an_injected_exception_only_in_its_task(one):
+    import ctypes
+
+    entered, gate = threading.Event(), threading.Event()
+
+    def work():
+        entered.set()
+        while not gate.is_set():
+            time.sleep(0.001)
+
+    task = one.submit(work)
+    entered.wait(10)
+    ident = next(iter(one._threads)).ident
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(KeyError))
+    assert isinstance(task.exception(10), KeyError)
+    assert one.submit(abs, -1).result(10) == 1
+    gate.set()
+
+
+def test_the_pool_lives_on_after_every_kind_of_task(pool):
+    for error in (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration):
+
+        def work(error=error):
+            raise error
+
+        for _ in range(8):
+            assert isinstance(pool.submit(work).exception(10), error)
+    assert all(thread.is_alive() for thread in pool._threads)
