@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.thread import BrokenThreadPool
+from types import TracebackType
 from typing import Any, TypeVar
 
 from affinitypool._binding import core as _core
@@ -45,6 +46,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     thread_per_core: as many threads as usable CPUs; not together with max_workers.
     propagate_context: run each task in a copy of its submitter's `contextvars` context.  None:
         yes, unless there is an initializer, whose context variables tasks then see.
+    cancel_on_error: leaving a `with` block by an exception cancels what has not started.
 
     TypeError or ValueError says which argument is wrong.
 
@@ -67,6 +69,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         stack_size: int | None = None,
         thread_per_core: bool = False,
         propagate_context: bool | None = None,
+        cancel_on_error: bool = False,
     ) -> None:
         if thread_per_core:
             if max_workers is not None:
@@ -106,6 +109,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._shutdown = False
         self._shutdown_lock: Any = threading.RLock()
         self._work_queue: Any = _WorkQueue(core)
+        self._cancel_on_error = bool(cancel_on_error)
         self._initializer_error: list[BaseException] = []
         self._bind(core)
 
@@ -232,6 +236,15 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             core.cancel_pending()
         if wait and _core.worker_pool() != core.pool_address:
             self._join(core)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        self.shutdown(wait=True, cancel_futures=self._cancel_on_error and exc_type is not None)
+        return False
 
     def _join(self, core: Any) -> None:
         joined: set[threading.Thread] = set()
