@@ -242,9 +242,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         self.shutdown(wait=True, cancel_futures=self._cancel_on_error and exc_type is not None)
-        return False
 
     def _join(self, core: Any) -> None:
         joined: set[threading.Thread] = set()

@@ -18,7 +18,7 @@ GOOD, BAD, NOT_RUN = 0, 1, 77
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the suite and return the exit status: GOOD, BAD, or NOT_RUN if this Python has no suite."""
+    """Run the suite; return GOOD, BAD, or NOT_RUN if this Python has no suite."""
     if len(argv) == 2 and argv[0] in ("list", "single"):  # the runner's own processes
         request = json.loads(argv[1])
         replacement = _replacement(request["replacement"])
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _description() -> str:
     return (
-        "Run the thread-pool classes of the interpreter's own test.test_concurrent_futures with another "
-        f"executor. The exit status is {GOOD} if all passed, {NOT_RUN} if this Python has no such tests, "
-        f"else {BAD}."
+        "Run the thread-pool classes of the interpreter's own test.test_concurrent_futures "
+        f"with another executor. The exit status is {GOOD} if all passed, {NOT_RUN} if this "
+        f"Python has no such tests, else {BAD}."
     )

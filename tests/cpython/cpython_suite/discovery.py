@@ -35,7 +35,7 @@ def discover(suite: Suite) -> tuple[list[str], dict[str, str]]:
     """Return the names of the tests, relative to `NAME`, and the modules that cannot be imported.
 
     Taken are the classes that use ThreadPoolMixin, and FutureTests, which tests what the tasks of a
-    thread pool derive from. Some Pythons are packaged without helpers that the tests of process pools
+    thread pool derive from. Some Pythons are packaged without helpers that tests of process pools
     need; that such a module holds nothing of ours is seen from the number of tests.
     """
     base = mixin(suite)

@@ -24,8 +24,9 @@ class NotReplaced(Exception):
 class Replacement:
     """An executor class and how it gets in place.
 
-    `executor` is `module:Class`. With `patch_all` the module's own `patch_stdlib()` is called, which
-    may replace more than the class. `path` is what `sys.path` needs so that the module is found.
+    `executor` is `module:Class`. With `patch_all` the module's own `patch_stdlib()` is called,
+    which may replace more than the class. `path` is what `sys.path` needs so that the module is
+    found.
     """
 
     executor: str = DEFAULT_EXECUTOR

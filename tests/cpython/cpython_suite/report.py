@@ -20,7 +20,8 @@ def python() -> str:
 def progress(index: int, total: int, outcome: Outcome) -> str:
     """One line for a test that has ended."""
     reason = f": {outcome.reason}" if outcome.reason else ""
-    return f"[{index:{len(str(total))}}/{total}] {outcome.seconds:5.1f} s  {outcome.status:9}  {outcome.name}{reason}"
+    count = f"[{index:{len(str(total))}}/{total}]"
+    return f"{count} {outcome.seconds:5.1f} s  {outcome.status:9}  {outcome.name}{reason}"
 
 
 def failure(outcome: Outcome) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -150,8 +151,6 @@ def _environment() -> dict[str, str]:
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """End the process and all that it started."""
-    try:
+    with contextlib.suppress(ProcessLookupError):  # nothing left of the group
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:  # nothing left of the group
-        pass
     process.wait()
