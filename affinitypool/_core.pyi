@@ -78,6 +78,7 @@ def configure(
     submit_error: type[BaseException],
     log_callback: Callable[[Any, BaseException], object],
     log_state: Callable[[Any], object],
+    breathe: Callable[[], object],
     /,
 ) -> None: ...
 def set_exiting(flag: bool, /) -> None: ...

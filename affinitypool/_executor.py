@@ -104,7 +104,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._initargs = tuple(initargs)
         self._stack_size = stack_size
         self._thread_name_prefix = thread_name_prefix or f"ThreadPoolExecutor-{self._counter()}"
-        self._threads: set[threading.Thread] = set()
+        self._threads: set[WorkerThread] = set()
         self._broken: Any = False
         self._shutdown = False
         self._shutdown_lock: Any = threading.RLock()
@@ -243,18 +243,23 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.shutdown(wait=True, cancel_futures=self._cancel_on_error and exc_type is not None)
+        if exc_type is not None and self._cancel_on_error:
+            self.shutdown(wait=True, cancel_futures=True)
+        else:
+            self.shutdown(wait=True)
 
     def _join(self, core: Any) -> None:
-        joined: set[threading.Thread] = set()
+        joined: set[WorkerThread] = set()
         while True:
             threads = set(self._threads)
+            # a submit that was accepted before may be about to start a thread, which is waited
+            # for; but not if it is a submit of this thread, which this call then interrupts
+            interrupts = _core.is_starting()
             for thread in threads - joined:
-                thread.join()
+                if not interrupts or thread.has_begun():
+                    thread.join()
             joined = threads
-            # a submit that was accepted before may be about to start a thread; not if it is
-            # this thread's own, which then is below us
-            if self._threads == joined and (core.started <= len(joined) or _core.is_starting()):
+            if self._threads == joined and (core.started <= len(joined) or interrupts):
                 return
             time.sleep(0)
 

@@ -43,4 +43,10 @@ def _log_state(task: Task[Any]) -> None:
     _logger.critical("Future %s in unexpected state: %s", id(task), task._state)
 
 
-core.configure(Task, CancelledError, InvalidStateError, SubmitError, _log_callback, _log_state)
+def _breathe() -> None:
+    pass
+
+
+core.configure(
+    Task, CancelledError, InvalidStateError, SubmitError, _log_callback, _log_state, _breathe
+)

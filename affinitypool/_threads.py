@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -30,9 +32,9 @@ class _Started(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         return True
 
-    def wait_begun(self) -> bool:
-        """Wait until the thread has begun."""
-        return super().wait()
+    def wait_begun(self, timeout: float | None) -> bool:
+        """Wait until the thread has begun, at most `timeout` seconds."""
+        return super().wait(timeout)
 
 
 class WorkerThread(threading.Thread):
@@ -49,8 +51,11 @@ class WorkerThread(threading.Thread):
         initargs: tuple[Any, ...],
         failed: Callable[[BaseException], None],
     ) -> None:
-        super().__init__(name=name, daemon=False)
+        # tasks bring their contexts; a worker has none, also where threads inherit one
+        empty = {"context": contextvars.Context()} if sys.version_info >= (3, 14) else {}
+        super().__init__(name=name, daemon=False, **empty)  # type: ignore[arg-type]
         self._started = _Started()
+        self._refused = False
         self._core = core
         self._initializer = initializer
         self._initargs = initargs
@@ -71,7 +76,14 @@ class WorkerThread(threading.Thread):
                         threading.stack_size(before)
         except BaseException:
             _live.pop(self, None)
+            if not self.has_begun():
+                self._refused = True
+                self._started.set()  # lets go of whoever joins it
             raise
+
+    def has_begun(self) -> bool:
+        """Return whether the thread runs or has run."""
+        return self._started.is_set() and not self._refused
 
     def run(self) -> None:
         """Run the initializer, then tasks until the core has ended."""
@@ -96,10 +108,9 @@ class WorkerThread(threading.Thread):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread has ended, also if it has not begun yet."""
-        started = self._started
-        if self in _live and isinstance(started, _Started):
-            started.wait_begun()
-        super().join(timeout)
+        self._started.wait_begun(timeout)
+        if self.has_begun():
+            super().join(timeout)
 
 
 def _at_exit() -> None:

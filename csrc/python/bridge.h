@@ -132,6 +132,7 @@ typedef struct {
     PyObject *submit_error;
     PyObject *log_callback;    /* log_callback(task, error): a callback raised */
     PyObject *log_state;       /* log_state(task): set_running_or_notify_cancel came too late */
+    PyObject *breathe;         /* a Python function that does nothing: worker.c */
     unsigned long main_thread; /* its identifier */
 } ap_hooks;
 extern ap_hooks ap__hooks;

@@ -2,13 +2,14 @@
 #include "bridge.h"
 #include "worker.h"
 
-/* configure(task_type, CancelledError, InvalidStateError, SubmitError, log_callback, log_state) */
+/* configure(task_type, CancelledError, InvalidStateError, SubmitError, log_callback, log_state,
+ * breathe) */
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *type;
     ap_hooks hooks = ap__hooks;
-    if (!PyArg_ParseTuple(args, "O!OOOOO", &PyType_Type, &type, &hooks.cancelled_error,
+    if (!PyArg_ParseTuple(args, "O!OOOOOO", &PyType_Type, &type, &hooks.cancelled_error,
                           &hooks.invalid_state_error, &hooks.submit_error, &hooks.log_callback,
-                          &hooks.log_state))
+                          &hooks.log_state, &hooks.breathe))
         return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)type, ap__task_base_type)) {
         PyErr_SetString(PyExc_TypeError, "the task type must inherit TaskBase");
@@ -19,6 +20,7 @@ static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_INCREF(hooks.submit_error);
     Py_INCREF(hooks.log_callback);
     Py_INCREF(hooks.log_state);
+    Py_INCREF(hooks.breathe);
     ap__hooks = hooks;
     ap__task_type = (PyTypeObject *)Py_NewRef(type);
     Py_RETURN_NONE;

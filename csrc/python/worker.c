@@ -3,8 +3,8 @@
  * Overview.  The thread enters through cffi, detached, and attaches.  Then, for each task:
  *
  *  1  It keeps the interpreter from task to task: it looks for the next one without blocking.
- *     A task that is a builtin never enters the eval loop, so the worker lets go on its own once
- *     per switch interval.
+ *     A task that is a builtin never enters the eval loop, so the worker goes through it on its own
+ *     once per tick of the clock.
  *  2  If there is none, it hands the last outcome over (run.c): it drops its reference, detaches
  *     and publishes then, so that whoever waits wakes into an interpreter that is free.  An
  *     outcome that somebody observes is published attached.
@@ -15,10 +15,9 @@
  */
 #include "worker.h"
 
+#include "../sync/clock.h"
 #include "bridge.h"
 
-#define SWITCH_NS 4000000u /* let go of the interpreter at least this often */
-#define CLOCK_EVERY 64u    /* tasks between two looks at the clock */
 /* About 2 to 4 us: how long a submitter needs to get from its submit into a wait. */
 #define HANDOVER_PAUSES 80
 
@@ -28,16 +27,13 @@ typedef struct {
     PyThreadState *thread; /* while detached */
     ap_pytask *last;       /* called, not published, and referred to */
     PyObject *empty;       /* a context, entered and empty, for isolated tasks */
-    uint64_t attached_at;
-    uint32_t since_clock;
-    bool counted; /* in core->idled since it last found a task */
+    uint64_t tick;         /* of the clock, at the last let_others_run */
+    bool counted;          /* in core->idled since it last found a task */
     bool busy;
 } loop;
 
 static void attach(loop *self) {
     PyEval_RestoreThread(self->thread);
-    self->attached_at = 0;
-    self->since_clock = 0;
 }
 
 /* Waits until a thread that just submitted has let go of the interpreter, but not for long:
@@ -52,18 +48,19 @@ static void await_release(ap_pytask *task) {
 #endif
 }
 
+/* Lets the eval loop do what it does between instructions: hand the GIL to whoever has asked for
+ * it, with a switch that the asker is sure to win.  (To detach and attach again would wake the
+ * asker without that, and start its waiting anew.)  Once per tick of the clock. */
 static void let_others_run(loop *self) {
 #ifndef Py_GIL_DISABLED
-    if (++self->since_clock < CLOCK_EVERY)
+    uint64_t tick = ap_clock_tick();
+    if (AP_LIKELY(tick == self->tick))
         return;
-    self->since_clock = 0;
-    uint64_t now = ap_clock_now();
-    if (!self->attached_at) {
-        self->attached_at = now;
-    } else if (now - self->attached_at >= SWITCH_NS) {
-        self->thread = PyEval_SaveThread();
-        attach(self);
-    }
+    self->tick = tick;
+    PyObject *none = PyObject_CallNoArgs(ap__hooks.breathe);
+    if (!none)
+        PyErr_WriteUnraisable(NULL); /* sent to this thread from outside, between two tasks */
+    Py_XDECREF(none);
 #else
     (void)self;
 #endif
