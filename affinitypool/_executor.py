@@ -22,7 +22,7 @@ from affinitypool._errors import ShutdownError
 from affinitypool._sizing import MAX_WORKERS, default_max_workers, usable_cpus
 from affinitypool._stats import PoolStats, read_stats
 from affinitypool._task import Task
-from affinitypool._threads import WorkerThread
+from affinitypool._threads import WorkerThread, pools
 
 T = TypeVar("T")
 
@@ -98,7 +98,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if propagate_context is None:
             propagate_context = initializer is None
 
-        core = _core.Core(max_workers, shards or 0, usable_cpus(), bool(propagate_context))
+        self._core_options = (max_workers, shards or 0, usable_cpus(), bool(propagate_context))
+        core = _core.Core(*self._core_options)
         self._max_workers = max_workers
         self._initializer: Any = initializer
         self._initargs = tuple(initargs)
@@ -112,6 +113,18 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._cancel_on_error = bool(cancel_on_error)
         self._initializer_error: list[BaseException] = []
         self._bind(core)
+        pools[id(self)] = self
+
+    def _renew(self) -> None:
+        """In a forked child: leave the queues to the parent and start anew."""
+        _core.orphan(self._core)
+        core = _core.Core(*self._core_options)
+        if self._shutdown or self._broken:
+            core.close()
+        self._rebind(core)
+        self._work_queue = _WorkQueue(core)
+        self._threads = set()
+        self._shutdown_lock = threading.RLock()
 
     # ---- called by the C side -----------------------------------------------------------
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,9 @@ _logger = logging.getLogger("concurrent.futures")
 
 # Every worker thread that was started and has not ended, with the core it works for.
 _live: dict[WorkerThread, Any] = {}
+
+# The pools that there are, by identity, for a forked child to renew.
+pools: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 # threading.stack_size is process-wide: set, start a thread and restore it under this lock.
 _stack_size_lock = threading.RLock()
@@ -126,8 +130,15 @@ def _at_exit() -> None:
 
 def _after_fork_in_child() -> None:
     """In a child none of the parent's workers exists, and this thread is the main one."""
+    global _stack_size_lock
+    _stack_size_lock = threading.RLock()
+    for core in set(_live.values()):
+        _core.orphan(core)
     _live.clear()
     _core.set_main_thread(threading.get_ident())
+    _core.after_fork()
+    for pool in list(pools.values()):
+        pool._renew()
 
 
 def _register_exit() -> None:

@@ -42,7 +42,8 @@ typedef struct ap_core {
     ap_pool *pool; /* compared, never followed, by threads that only hold a task */
     uint32_t max_workers;
     uint32_t cpus;
-    bool isolated; /* tasks run in a copy of their submitter's context, or an empty one */
+    bool isolated;          /* tasks run in a copy of their submitter's context, or an empty one */
+    ap_atomic_u32 orphaned; /* in a forked child: it belongs to the parent's threads (fork.c) */
 
     /* read by every submit, written by shutdown and the first max_workers submits */
     _Alignas(AP_LINE) ap_atomic_u32 refuse; /* AP_REFUSE_ bits */
@@ -113,6 +114,7 @@ typedef struct {
     bool isolated : 1;    /* without a context of its own it runs in an empty one */
     bool has_context : 1; /* context is not NULL */
     bool handed_over : 1; /* written and read attached: see run.c */
+    bool survives : 1;    /* in a forked child: it runs in the thread that forked */
     PyObject *fn;
     PyObject *args;    /* one positional argument, or a tuple; when failed, the traceback */
     PyObject *outcome; /* while pending, the names of keyword arguments */
@@ -157,6 +159,23 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
 ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker);
 /* Drops the queue's reference of a task that was never queued. */
 void ap__task_unqueue(ap_pytask *task);
+
+/* fork.c --------------------------------------------------------------------------------- */
+
+/* The tasks that a thread runs, innermost first: several when it runs some inline. */
+typedef struct ap_frame {
+    ap_pytask *task;
+    struct ap_frame *outer;
+} ap_frame;
+extern _Thread_local ap_frame *ap__frames;
+
+/* In a forked child: makes a task that the parent left unfinished read as cancelled. */
+void ap__task_orphan(ap_pytask *task);
+static inline void ap__task_check_fork(ap_pytask *task) {
+    if (task->core && ap_u32_load_relaxed(&task->core->orphaned) && !task->survives)
+        ap__task_orphan(task);
+}
+int ap__fork_setup(PyObject *module);
 
 /* run.c: starting, running and publishing ---------------------------------------------- */
 

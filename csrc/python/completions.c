@@ -87,6 +87,7 @@ static bool is_task(PyObject *task) {
 static PyObject *completions_watch(PyObject *op, PyObject *task) {
     if (!is_task(task))
         return NULL;
+    ap__task_check_fork((ap_pytask *)task);
     int in = ap__task_watch((ap_pytask *)task, op);
     return in < 0 ? NULL : PyBool_FromLong(in);
 }
@@ -132,6 +133,7 @@ static PyObject *wait_all(PyObject *Py_UNUSED(module), PyObject *args) {
         int done = -1;
         if (is_task(op)) {
             ap_pytask *task = (ap_pytask *)op;
+            ap__task_check_fork(task);
             done = past ? 0 : ap__task_run_inline(task);
             if (!done)
                 done = ap__task_wait(task, deadline);

@@ -72,6 +72,7 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     core->max_workers = max_workers;
     core->isolated = isolated;
     core->cpus = cpus ? cpus : ap_cpu_count();
+    ap_u32_store_relaxed(&core->orphaned, 0);
     ap_u32_store_relaxed(&core->refuse, 0);
     ap_u32_store_relaxed(&core->cancelling, 0);
     ap_u32_store_relaxed(&core->started, 0);

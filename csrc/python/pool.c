@@ -284,6 +284,17 @@ static PyObject *pool_bind(PyObject *op, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* _rebind(core): in a forked child: a fresh core in place of the parent's. */
+static PyObject *pool_rebind(PyObject *op, PyObject *core) {
+    ap_pool_base *self = (ap_pool_base *)op;
+    if (!PyObject_TypeCheck(core, ap__core_type)) {
+        PyErr_SetString(PyExc_TypeError, "expected a Core");
+        return NULL;
+    }
+    Py_XSETREF(self->core, (ap_core_object *)Py_NewRef(core));
+    Py_RETURN_NONE;
+}
+
 static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure)) {
     PyObject *core = (PyObject *)((ap_pool_base *)op)->core;
     if (core)
@@ -323,6 +334,7 @@ static PyMethodDef pool_methods[] = {
      "when memory has run out; a refused call leaves nothing behind."},
     {"_submit_rows", pool_submit_rows, METH_VARARGS, NULL},
     {"_bind", pool_bind, METH_VARARGS, NULL},
+    {"_rebind", pool_rebind, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -139,12 +139,15 @@ void ap__task_call(ap_pytask *task, PyObject **empty) {
         nargs = (size_t)(PyTuple_GET_SIZE(args) - (names ? PyTuple_GET_SIZE(names) : 0));
 
     PyObject *result, *traceback = NULL;
+    ap_frame frame = {.task = task, .outer = ap__frames};
+    ap__frames = &frame;
     if (context)
         result = call_in_context(fn, args, nargs, names, context);
     else if (task->isolated && *empty)
         result = call_in_empty_context(fn, args, nargs, names, empty);
     else
         result = call(fn, args, nargs, names);
+    ap__frames = frame.outer;
     bool failed = !result;
     if (failed)
         result = take_exception(&traceback);

@@ -158,6 +158,10 @@ static PyObject *task_get_dict(PyObject *op, void *closure) {
 
 static uint32_t state_of(PyObject *op) {
     /* acquire pairs with the publishing RMW: a done state makes the outcome visible */
+    uint32_t state = ap_u32_load_acquire(&((ap_pytask *)op)->state);
+    if (ap__state_is_done(state))
+        return state;
+    ap__task_check_fork((ap_pytask *)op);
     return ap_u32_load_acquire(&((ap_pytask *)op)->state);
 }
 
@@ -306,6 +310,7 @@ static PyObject *task_snapshot(PyObject *op, PyObject *Py_UNUSED(ignored)) {
 
 static PyObject *task_cancel(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_pytask *self = (ap_pytask *)op;
+    (void)state_of(op);
     if (ap__task_cancel(self))
         Py_RETURN_TRUE;
     return PyBool_FromLong((state_of(op) & AP_STATE) == AP_CANCELLED);
@@ -321,6 +326,7 @@ static PyObject *task_add_done_callback(PyObject *op, PyObject *const *args, Py_
                         "add_done_callback() missing 1 required positional argument: 'fn'");
         return NULL;
     }
+    (void)state_of(op);
     return ap__task_add_done_callback(op, fn);
 }
 
@@ -331,6 +337,7 @@ static const char *state_name(uint32_t state) {
 
 static PyObject *set_outcome(PyObject *op, PyObject *outcome, bool failed) {
     ap_pytask *self = (ap_pytask *)op;
+    (void)state_of(op);
     if (!ap__task_observe(self))
         return NULL;
     Py_INCREF(outcome);
@@ -366,7 +373,7 @@ static PyObject *task_set_exception(PyObject *op, PyObject *exception) {
 
 static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_pytask *self = (ap_pytask *)op;
-    uint32_t state = ap_u32_load_relaxed(&self->state);
+    uint32_t state = state_of(op);
     while ((state & AP_STATE) == AP_PENDING) {
         /* as ap__task_start, and also by whoever took the call out */
         if (ap_u32_cas_acq_rel(&self->state, &state, (state & ~(uint32_t)AP_TAKEN) | AP_RUNNING)) {
@@ -426,6 +433,7 @@ static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored)) {
 }
 
 static PyObject *task_run_inline(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    (void)state_of(op);
     int ran = ap__task_run_inline((ap_pytask *)op);
     return ran < 0 ? NULL : PyBool_FromLong(ran);
 }
@@ -457,6 +465,7 @@ static PyObject *task_get_exception(PyObject *op, void *Py_UNUSED(closure)) {
 /* Makes *slot on first touch and marks the task observed. */
 static PyObject *touch(PyObject *op, size_t offset, PyObject *(*make)(void)) {
     ap_pytask *self = (ap_pytask *)op;
+    (void)state_of(op);
     ap_observer *observer = ap__task_observe(self);
     PyObject *fresh = observer ? make() : NULL;
     if (!fresh)
@@ -481,6 +490,7 @@ static PyObject *make_list(void) {
 }
 
 static PyObject *task_get_condition(PyObject *op, void *Py_UNUSED(closure)) {
+    (void)state_of(op);
     ap_observer *observer = ((ap_pytask *)op)->observer;
     if (observer && observer->condition) /* set once, never changed */
         return Py_NewRef(observer->condition);

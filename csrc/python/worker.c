@@ -13,10 +13,10 @@
  *
  * `idled` and `busy` are explained in pool.c and block.c.
  */
-#include "worker.h"
+#include "bridge.h"
 
 #include "../sync/clock.h"
-#include "bridge.h"
+#include "worker.h"
 
 /* About 2 to 4 us: how long a submitter needs to get from its submit into a wait. */
 #define HANDOVER_PAUSES 80
@@ -138,8 +138,13 @@ static void run_one(loop *self, ap_pytask *task) {
     let_others_run(self);
 }
 
+/* In a forked child, in the thread that forked: the queues are the parent's. */
+static bool is_orphaned(loop *self) {
+    return AP_UNLIKELY(ap_u32_load_relaxed(&self->core->orphaned));
+}
+
 static void run_all(loop *self) {
-    for (;;) {
+    while (!is_orphaned(self)) {
         ap_task *header = ap_worker_take_try(self->worker);
         if (!header) {
             header = go_dry(self);
@@ -170,14 +175,13 @@ int ap_python_worker_run(void *core_object) {
     }
     if (first)
         run_one(&self, first);
-    if (code == AP_OK) {
+    if (code == AP_OK)
         run_all(&self);
+    if (self.last)
+        publish_last(&self);
+    set_busy(&self, false);
+    if (code == AP_OK && !is_orphaned(&self))
         ap_worker_end(self.worker);
-    } else {
-        if (self.last)
-            publish_last(&self);
-        set_busy(&self, false);
-    }
     if (self.empty) {
         if (PyContext_Exit(self.empty) < 0)
             PyErr_WriteUnraisable(NULL);
