@@ -132,11 +132,11 @@ def _after_fork_in_child() -> None:
     """In a child none of the parent's workers exists, and this thread is the main one."""
     global _stack_size_lock
     _stack_size_lock = threading.RLock()
+    _core.after_fork()
+    _core.set_main_thread(threading.get_ident())
     for core in set(_live.values()):
         _core.orphan(core)
     _live.clear()
-    _core.set_main_thread(threading.get_ident())
-    _core.after_fork()
     for pool in list(pools.values()):
         pool._renew()
 

@@ -50,6 +50,7 @@ static PyObject *orphan(PyObject *Py_UNUSED(module), PyObject *core) {
 
 /* after_fork(): in a child, once: the tasks that this thread is running survive. */
 static PyObject *after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    ap_wait_after_fork();
     for (ap_frame *frame = ap__frames; frame; frame = frame->outer)
         frame->task->survives = true;
     Py_RETURN_NONE;

@@ -29,4 +29,7 @@ int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns);
 
 void ap_wake_u32(ap_atomic_u32 *word, uint32_t count);
 
+/* In a forked child, before anything else here: no lock is held by a thread that is not there. */
+void ap_wait_after_fork(void);
+
 #endif

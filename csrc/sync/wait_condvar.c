@@ -51,6 +51,13 @@ static void ap__buckets_init(void) {
     (void)pthread_condattr_destroy(&attr);
 }
 
+void ap_wait_after_fork(void) {
+    (void)pthread_once(&ap__buckets_once, ap__buckets_init);
+    for (int i = 0; i < AP__BUCKETS; i++)
+        ap__buckets[i].sleepers = 0;
+    ap__buckets_init();
+}
+
 static struct ap__bucket *ap__bucket_of(ap_atomic_u32 *word) {
     (void)pthread_once(&ap__buckets_once, ap__buckets_init);
     uint64_t hash = (uint64_t)(uintptr_t)word * UINT64_C(0x9e3779b97f4a7c15);

@@ -40,6 +40,9 @@ void ap_wake_u32(ap_atomic_u32 *word, uint32_t count) {
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
+void ap_wait_after_fork(void) {
+}
+
 #endif
 
 typedef int ap__wait_futex_is_not_empty;
