@@ -114,7 +114,9 @@ static ap_pytask *pop_promised(ap_core_object *self) {
 
 /* In the critical section: how many threads were started that have not looked for a task. */
 static uint32_t unbegun(ap_core *core) {
-    return ap_u32_load_relaxed(&core->started) - ap_u32_load_relaxed(&core->begun);
+    int32_t rest =
+        (int32_t)(ap_u32_load_relaxed(&core->started) - ap_u32_load_relaxed(&core->begun));
+    return rest > 0 ? (uint32_t)rest : 0; /* below 0: one began and could not become a worker */
 }
 
 ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker) {
