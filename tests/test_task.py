@@ -1026,3 +1026,37 @@ def test_a_chain_of_nested_waits_never_crashes():
         """
     )
     assert out == "done\n"
+
+
+def test_a_task_that_waits_for_itself_is_told_so():
+    box = []
+    gate = threading.Event()
+
+    def wait_for_itself():
+        gate.wait(10)
+        return box[0].result()
+
+    with ThreadPoolExecutor(1) as pool:
+        box.append(pool.submit(wait_for_itself))
+        gate.set()
+        with pytest.raises(RuntimeError, match="cannot wait for itself"):
+            box[0].result(10)
+
+
+def test_an_argument_whose_finalizer_waits_for_the_task():
+    box = []
+    gate = threading.Event()
+    errors = []
+
+    class Argument:
+        def __del__(self):
+            try:
+                box[0].result()
+            except RuntimeError as error:
+                errors.append(str(error))
+
+    with ThreadPoolExecutor(1) as pool:
+        box.append(pool.submit(lambda argument: gate.wait(10), Argument()))
+        gate.set()
+        assert box[0].result(10) is True
+    assert errors == ["a task cannot wait for itself"]

@@ -487,3 +487,18 @@ def test_the_pool_lives_on_after_every_kind_of_task(pool):
         for _ in range(8):
             assert isinstance(pool.submit(work).exception(10), error)
     assert all(thread.is_alive() for thread in pool._threads)
+
+
+def test_a_task_of_a_pool_that_is_gone_does_not_count_for_the_next():
+    """Its result is looked at only after its core serves another pool."""
+    tasks = []
+    for _ in range(3):
+        pool = ThreadPoolExecutor(1)
+        tasks.append(pool.submit(abs, -1))
+        while not tasks[-1]._state == "FINISHED":
+            time.sleep(0.001)
+        pool.shutdown()
+        del pool
+        with ThreadPoolExecutor(1) as pool:
+            assert [task.result() for task in tasks] == [1] * len(tasks)
+            assert pool.submit(abs, -2).result(10) == 2

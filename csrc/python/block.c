@@ -140,7 +140,20 @@ static bool spin(ap_pytask *task, uint64_t deadline) {
     return done;
 }
 
+/* Whether the calling thread is running the task: then it would wait for itself. */
+static bool runs_here(ap_pytask *task) {
+    for (ap_frame *frame = ap__frames; frame; frame = frame->outer) {
+        if (frame->task == task)
+            return true;
+    }
+    return false;
+}
+
 int ap__task_wait(ap_pytask *task, uint64_t deadline) {
+    if (deadline == AP_FOREVER && !is_done(task) && runs_here(task)) {
+        PyErr_SetString(PyExc_RuntimeError, "a task cannot wait for itself");
+        return -1;
+    }
     for (unsigned sleeps = 0;; sleeps++) {
         if (ap__state_is_done(ap_u32_load_acquire(&task->state)))
             return 1;

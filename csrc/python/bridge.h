@@ -42,6 +42,7 @@ typedef struct ap_core {
     ap_pool *pool; /* compared, never followed, by threads that only hold a task */
     uint32_t max_workers;
     uint32_t cpus;
+    uint16_t generation;    /* counts the pools that it has served: core.c */
     bool isolated;          /* tasks run in a copy of their submitter's context, or an empty one */
     ap_atomic_u32 orphaned; /* in a forked child: it belongs to the parent's threads (fork.c) */
 
@@ -52,9 +53,9 @@ typedef struct ap_core {
     ap_atomic_u32 begun;                    /* of these, past their first look for a task */
 
     /* used while started < max_workers only: see pool.c */
-    _Alignas(AP_LINE) ap_atomic_u32 idled;      /* written by workers */
-    _Alignas(AP_LINE) ap_atomic_u32 counted_on; /* written by submitters, as the next one */
-    ap_atomic_u32 seen_idle;
+    _Alignas(AP_LINE) ap_atomic_u64 idled;      /* written by workers */
+    _Alignas(AP_LINE) ap_atomic_u64 counted_on; /* written by submitters, as the next one */
+    ap_atomic_u64 seen_idle;
 
     /* hints, written by threads that wait for a result */
     _Alignas(AP_LINE) ap_atomic_u32 spin_credit; /* recent waits that ended while spinning */
@@ -109,7 +110,8 @@ typedef struct ap_observer {
 /* What a worker touches of a task that has no context stands first. */
 typedef struct {
     PyObject_HEAD ap_atomic_u32 state;
-    uint16_t nargs;       /* positional arguments; UINT16_MAX: as many as the tuple says */
+    uint16_t nargs;       /* positional arguments, UINT16_MAX: as many as the tuple says; once
+                             handed over, the generation of its core */
     uint8_t failed;       /* outcome is an exception */
     bool isolated : 1;    /* without a context of its own it runs in an empty one */
     bool has_context : 1; /* context is not NULL */
@@ -193,13 +195,15 @@ bool ap__task_publish_try(ap_pytask *task);
  * else holds it. */
 bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread);
 #endif
-/* Tells that a task was seen to be done.  Attached. */
+/* Tells that a task was seen to be done: pool.c, step 3.  Attached. */
 static inline void ap__task_seen_done(ap_pytask *task) {
     if (!task->handed_over)
         return;
     task->handed_over = false; /* hand-overs need a GIL, and we hold it: no RMW is needed */
-    ap_atomic_u32 *seen = &task->core->seen_idle;
-    ap_u32_store_relaxed(seen, ap_u32_load_relaxed(seen) + 1);
+    if (task->nargs != task->core->generation)
+        return; /* its pool is gone, and its core serves another */
+    ap_atomic_u64 *seen = &task->core->seen_idle;
+    ap_u64_store_relaxed(seen, ap_u64_load_relaxed(seen) + 1);
 }
 /* Waits until a hand-over in progress is complete.  Attached. */
 void ap__task_await_handover(ap_pytask *task);

@@ -6,8 +6,9 @@
  * worker leaves.  So the memory of an ap_core stays an ap_core for ever: it goes to a free list
  * and serves the next pool.  A stale reader sees another pool's hints, or compares a task's
  * pool with its own and finds them equal although they were not; it then tries to start a task
- * that is done, which fails.  The number of ap_cores is the largest number of pools that were
- * alive at once.
+ * that is done, which fails.  What is more than a hint (seen_idle, pool.c) is only changed by a
+ * task of the core's present generation.  There are as many ap_cores as there were pools
+ * at once, and one more for each 65,536 pools in turn.
  *
  * Promises.  A submit that starts a thread does not wait for it, so shutdown(cancel_futures) may
  * come before the thread has looked for a task.  The stdlib's pool has started a task for each
@@ -31,12 +32,19 @@ static ap_core *core_acquire(void) {
     if (core)
         free_cores = core->next_free;
     Py_END_CRITICAL_SECTION();
-    if (!core)
-        core = aligned_alloc(AP_LINE, (sizeof *core + AP_LINE - 1) / AP_LINE * AP_LINE);
+    if (core) {
+        core->generation++;
+    } else {
+        core = aligned_alloc(AP_LINE, sizeof *core);
+        if (core)
+            core->generation = 0;
+    }
     return core;
 }
 
 static void core_recycle(ap_core *core) {
+    if (core->generation == UINT16_MAX)
+        return; /* set aside, so that no generation comes twice */
     Py_BEGIN_CRITICAL_SECTION(ap__core_type);
     core->next_free = free_cores;
     free_cores = core;
@@ -77,9 +85,9 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     ap_u32_store_relaxed(&core->cancelling, 0);
     ap_u32_store_relaxed(&core->started, 0);
     ap_u32_store_relaxed(&core->begun, 0);
-    ap_u32_store_relaxed(&core->idled, 0);
-    ap_u32_store_relaxed(&core->counted_on, 0);
-    ap_u32_store_relaxed(&core->seen_idle, 0);
+    ap_u64_store_relaxed(&core->idled, 0);
+    ap_u64_store_relaxed(&core->counted_on, 0);
+    ap_u64_store_relaxed(&core->seen_idle, 0);
 #ifdef Py_GIL_DISABLED
     ap_u32_store_relaxed(&core->busy, 0);
 #endif

@@ -64,18 +64,18 @@ static void push_failed(PyObject *op, int code) {
 
 /* Whether there is an idle worker that no other submit counts on. */
 static bool count_on_idle(ap_core *core) {
-    uint32_t counted = ap_u32_load_relaxed(&core->counted_on);
+    uint64_t counted = ap_u64_load_relaxed(&core->counted_on);
     do {
-        /* counts wrap; acquire pairs with count_idle in worker.c */
-        if ((int32_t)(ap_u32_load_relaxed(&core->seen_idle) - counted) <= 0 &&
-            (int32_t)(ap_u32_load_acquire(&core->idled) - counted) <= 0)
+        /* acquire pairs with count_idle in worker.c */
+        if (ap_u64_load_relaxed(&core->seen_idle) <= counted &&
+            ap_u64_load_acquire(&core->idled) <= counted)
             return false;
 #ifndef Py_GIL_DISABLED
         /* submitters are attached; a RMW would wait until the push has reached the worker */
-        ap_u32_store_relaxed(&core->counted_on, counted + 1);
+        ap_u64_store_relaxed(&core->counted_on, counted + 1);
         return true;
 #endif
-    } while (!ap_u32_cas_acq_rel(&core->counted_on, &counted, counted + 1));
+    } while (!ap_u64_cas_acq_rel(&core->counted_on, &counted, counted + 1));
     return true;
 }
 

@@ -147,7 +147,6 @@ void ap__task_call(ap_pytask *task, PyObject **empty) {
         result = call_in_empty_context(fn, args, nargs, names, empty);
     else
         result = call(fn, args, nargs, names);
-    ap__frames = frame.outer;
     bool failed = !result;
     if (failed)
         result = take_exception(&traceback);
@@ -156,6 +155,7 @@ void ap__task_call(ap_pytask *task, PyObject **empty) {
     Py_XDECREF(args);
     Py_XDECREF(names);
     Py_XDECREF(context);
+    ap__frames = frame.outer; /* not before what the arguments' finalizers do */
     task->failed = failed;
     task->args = traceback;
     task->outcome = result;
@@ -182,6 +182,7 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread) {
     if ((state & (AP_STATE | AP_OBSERVED)) != AP_RUNNING)
         return false;
     task->handed_over = true; /* the GIL orders this before its readers */
+    task->nargs = task->core->generation;
     Py_DECREF(task);
     *thread = PyEval_SaveThread();
     /* release pairs with the acquire load of whoever reads the outcome */

@@ -85,7 +85,7 @@ static void count_idle(loop *self) {
         return;
     self->counted = true;
     /* release pairs with count_on_idle in pool.c */
-    ap_u32_add_acq_rel(&self->core->idled, 1);
+    ap_u64_add_acq_rel(&self->core->idled, 1);
 }
 
 static void publish_last(loop *self) {
