@@ -81,7 +81,34 @@ static PyObject *take_exception(PyObject **traceback) {
 }
 
 #ifdef Py_GIL_DISABLED
-#define track(task, outcome) ((void)0)
+/* Moves the references that this thread counts by itself to the count that all share.  An object
+ * belongs to the thread that made it, and whoever drops the last reference elsewhere has to leave
+ * the freeing to that thread; a worker may sleep by then.  (What the interpreter does itself when
+ * an object outlives its thread: _Py_ExplicitMergeRefcount.) */
+static void give_up_ownership(PyObject *object) {
+    if (_Py_IsImmortal(object) || !_Py_IsOwnedByCurrentThread(object))
+        return;
+    Py_ssize_t shared = _Py_atomic_load_ssize_relaxed(&object->ob_ref_shared), merged;
+    do {
+        Py_ssize_t count = Py_ARITHMETIC_RIGHT_SHIFT(Py_ssize_t, shared, _Py_REF_SHARED_SHIFT) +
+                           (Py_ssize_t)object->ob_ref_local;
+        merged = _Py_REF_SHARED(count, _Py_REF_MERGED);
+    } while (!_Py_atomic_compare_exchange_ssize(&object->ob_ref_shared, &shared, merged));
+    _Py_atomic_store_uint32_relaxed(&object->ob_ref_local, 0);
+    _Py_atomic_store_uintptr_relaxed(&object->ob_tid, 0);
+}
+
+static void give_up_outcome(PyObject *outcome, PyObject *traceback) {
+    give_up_ownership(outcome);
+    while (traceback && PyTraceBack_Check(traceback)) {
+        PyTracebackObject *entry = (PyTracebackObject *)traceback;
+        give_up_ownership(traceback);
+        give_up_ownership((PyObject *)entry->tb_frame);
+        traceback = (PyObject *)entry->tb_next;
+    }
+}
+
+#define track(task, outcome) give_up_outcome(outcome, (task)->args)
 #else
 
 /* A task is tracked by the collector only once it can be part of a cycle: while it is queued
