@@ -495,7 +495,7 @@ def test_a_task_of_a_pool_that_is_gone_does_not_count_for_the_next():
     for _ in range(3):
         pool = ThreadPoolExecutor(1)
         tasks.append(pool.submit(abs, -1))
-        while not tasks[-1]._state == "FINISHED":
+        while tasks[-1]._state != "FINISHED":
             time.sleep(0.001)
         pool.shutdown()
         del pool
