@@ -3,7 +3,7 @@
  * Overview.  The bridge gives the scheduler core Python tasks to run.  Its objects:
  *
  *     core       what a pool's threads share and what outlives the pool object   core.c
- *     TaskBase   a task and its future in one object                            task.c
+ *     TaskBase   a task and its future in one object                            task.c, future.c
  *     observer   what a task grows once somebody looks at it from outside       observe.c
  *     Condition  the task's `_condition`                                        condition.c
  *     PoolBase   submit and its batch forms                                     pool.c
@@ -116,6 +116,7 @@ typedef struct {
     bool isolated : 1;    /* without a context of its own it runs in an empty one */
     bool has_context : 1; /* context is not NULL */
     bool handed_over : 1; /* written and read attached: see run.c */
+    bool counted : 1;     /* its submit counted on an idle worker: pool.c */
     bool survives : 1;    /* in a forked child: it runs in the thread that forked */
     PyObject *fn;
     PyObject *args;    /* one positional argument, or a tuple; when failed, the traceback */
@@ -161,6 +162,13 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
 ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker);
 /* Drops the queue's reference of a task that was never queued. */
 void ap__task_unqueue(ap_pytask *task);
+
+/* future.c ------------------------------------------------------------------------------- */
+
+extern PyMethodDef ap__future_methods[];
+extern PyGetSetDef ap__future_attributes[];
+PyObject *ap__future_repr(PyObject *op);
+PyObject *ap__task_get_dict(PyObject *op, void *closure); /* task.c */
 
 /* fork.c --------------------------------------------------------------------------------- */
 
@@ -264,6 +272,8 @@ int ap__completions_setup(PyObject *module);
 void ap__completions_post(PyObject *completions, ap_pytask *task);
 
 int ap__pool_setup(PyObject *module);
+/* Takes one idle worker out of the count; false if there is none.  Attached. */
+bool ap__core_count_on_idle(ap_core *core);
 extern ap_atomic_u32 ap__interpreter_exiting;
 
 #endif

@@ -4,19 +4,21 @@
  * call of submit is one C call: signal handlers and finalizers come before or after it, never
  * inside, and it takes no lock.  Threads are started by the Python layer, after the push.
  *
- *     submit                              worker that finds the queues empty (worker.c)
- *     1  push                             1  hands its last task over (run.c), or has none
- *     2  find an idle worker: `idled` or  2  add 1 to `idled`
- *        `seen_idle` above `counted_on`,
- *        add 1 to `counted_on`            whoever first sees a task done that was handed over
- *     3  none: add 1 to `started` and     3  add 1 to `seen_idle`
- *        start a thread
+ *     submit                              worker
+ *     1  find an idle worker: `idled` or  1  finds the queues empty: hands its last task over
+ *        `seen_idle` above `counted_on`;     (run.c) if it has one, adds 1 to `idled`
+ *        if there is one, add 1 to
+ *        `counted_on` and note it in the  whoever first sees a task done that was handed over
+ *        task                             2  adds 1 to `seen_idle`
+ *     2  push
+ *     3  none was found: add 1 to         3  takes a task after it has said so: if the task's
+ *        `started` and start a thread        submit did not count on it, adds 1 to `counted_on`
  *
- * Whenever a worker has found the queues empty, and no submit has counted on it since, there is
- * an idle one.  Who saw a result knows that its worker was about to say so, hence 3: submits in
- * turn need one thread, and submits that all block need one each.  The two counts name the same
+ * So `idled` less `counted_on` is at most the number of idle workers that no submit counts on.  Who
+ * saw a result knows that its worker was about to say so, hence the worker's 2: submits in turn
+ * need one thread, and submits that all block need one each.  The two counts name the same
  * events, each some of them, so their maximum is no more than there were.  (A worker that
- * publishes attached does 2 first.)  The worker's count has a line of its own, which in such
+ * publishes attached does 1 first.)  The worker's count has a line of its own, which in such
  * turns nobody else looks at.  Once every thread is started none of this is touched.
  */
 #include "bridge.h"
@@ -63,7 +65,7 @@ static void push_failed(PyObject *op, int code) {
 }
 
 /* Whether there is an idle worker that no other submit counts on. */
-static bool count_on_idle(ap_core *core) {
+bool ap__core_count_on_idle(ap_core *core) {
     uint64_t counted = ap_u64_load_relaxed(&core->counted_on);
     do {
         /* acquire pairs with count_idle in worker.c */
@@ -79,10 +81,15 @@ static bool count_on_idle(ap_core *core) {
     return true;
 }
 
-/* Sees to it that a worker will come for a task that was pushed.  -1 with an exception. */
-static int ensure_worker(PyObject *op, ap_core *core) {
-    if (count_on_idle(core) || starting_thread)
-        return 0;
+static bool is_starting_up(ap_core *core) {
+    return ap_u32_load_relaxed(&core->started) < core->max_workers;
+}
+
+/* Starts a thread for a task that was pushed and counts on no idle worker.  -1 with an
+ * exception. */
+static int start_worker(PyObject *op, ap_core *core) {
+    if (starting_thread)
+        return 0; /* this submit interrupts one that starts a thread */
     uint32_t started = ap_u32_load_relaxed(&core->started);
     do {
         if (started >= core->max_workers)
@@ -128,6 +135,9 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
         ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames, core->isolated);
     if (!task)
         return NULL;
+    bool starting_up = is_starting_up(core);
+    task->counted = starting_up && ap__core_count_on_idle(core);
+    bool needs_worker = starting_up && !task->counted;
     int code = ap_pool_push(core->pool, &task->header);
     if (code < 0) {
         ap__task_unqueue(task);
@@ -135,7 +145,7 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
         push_failed(op, code);
         return NULL;
     }
-    if (ap_u32_load_relaxed(&core->started) < core->max_workers && ensure_worker(op, core) < 0) {
+    if (needs_worker && start_worker(op, core) < 0) {
         Py_DECREF(task);
         return NULL;
     }
@@ -176,16 +186,20 @@ static int batch_publish(batch *self) {
     size_t count = self->count;
     if (!count)
         return 0;
+    size_t needed = 0; /* threads: one for each task that counts on no idle worker */
+    for (size_t i = 0; i < count && is_starting_up(self->core); i++) {
+        ap_pytask *task = ap__task_from_header(self->waiting[i]);
+        task->counted = ap__core_count_on_idle(self->core);
+        needed += !task->counted;
+    }
     int code = ap_pool_push_batch(self->core->pool, self->waiting, count);
     if (code < 0) {
         push_failed(self->pool, code);
         return -1;
     }
     self->count = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
-            break;
-        if (ensure_worker(self->pool, self->core) < 0)
+    for (; needed && is_starting_up(self->core); needed--) {
+        if (start_worker(self->pool, self->core) < 0)
             return -1;
     }
     return 0;

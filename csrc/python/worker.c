@@ -128,7 +128,11 @@ static ap_task *go_dry(loop *self) {
 /* Runs a task that is the worker's to run, and keeps it as `last`. */
 static void run_one(loop *self, ap_pytask *task) {
     set_busy(self, true);
-    self->counted = false;
+    if (self->counted) {
+        self->counted = false;
+        if (!task->counted)
+            (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy */
+    }
     if (ap__task_start(task)) {
         ap__task_call(task, &self->empty);
         self->last = task;
