@@ -151,7 +151,10 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         try:
             thread.launch(self._stack_size)
         except BaseException:
-            self._threads.discard(thread)
+            if thread.refused:
+                self._threads.discard(thread)
+            else:
+                core.started_add(1)  # it runs all the same; the caller takes one off
             raise
 
     def _initializer_failed(self, error: BaseException | None = None) -> None:

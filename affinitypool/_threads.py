@@ -60,6 +60,8 @@ class WorkerThread(threading.Thread):
         super().__init__(name=name, daemon=False, **empty)  # type: ignore[arg-type]
         self._started = _Started()
         self._refused = False
+        self._running = False
+        self._fate = threading.Lock()  # decides whether the thread runs or was refused
         self._core = core
         self._initializer = initializer
         self._initargs = initargs
@@ -79,11 +81,18 @@ class WorkerThread(threading.Thread):
                     finally:
                         threading.stack_size(before)
         except BaseException:
-            _live.pop(self, None)
-            if not self.has_begun():
-                self._refused = True
+            # perhaps an interrupt after the thread was made: it runs, or it will not
+            with self._fate:
+                self._refused = not self._running
+            if self._refused:
+                _live.pop(self, None)
                 self._started.set()  # lets go of whoever joins it
             raise
+
+    @property
+    def refused(self) -> bool:
+        """Whether the thread was not started, or started and told not to run."""
+        return self._refused
 
     def has_begun(self) -> bool:
         """Return whether the thread runs or has run."""
@@ -91,6 +100,10 @@ class WorkerThread(threading.Thread):
 
     def run(self) -> None:
         """Run the initializer, then tasks until the core has ended."""
+        with self._fate:
+            if self._refused:
+                return
+            self._running = True
         core, initializer, initargs = self._core, self._initializer, self._initargs
         failed = self._failed
         del self._core, self._initializer, self._initargs, self._failed

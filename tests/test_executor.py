@@ -6,6 +6,7 @@ import concurrent.futures
 import concurrent.futures.thread
 import gc
 import queue
+import sys
 import threading
 import weakref
 
@@ -528,3 +529,35 @@ def test_stats_count(one):
         assert one.stats().pending == 1
     one.shutdown()
     assert one.worker_count == 0
+
+
+def test_taking_a_call_races_with_cancelling_it():
+    with ThreadPoolExecutor(1) as pool:
+        gate = threading.Event()
+        pool.submit(gate.wait, 30)
+        argument = object()
+        before = sys.getrefcount(argument)
+        for _ in range(30):
+            tasks = [pool.submit(id, argument) for _ in range(50)]
+            barrier = threading.Barrier(2)
+
+            def take(tasks=tasks, barrier=barrier):
+                barrier.wait(10)
+                for task in tasks:
+                    task._take_call()
+
+            def cancel(tasks=tasks, barrier=barrier):
+                barrier.wait(10)
+                for task in tasks:
+                    task.cancel()
+
+            threads = [threading.Thread(target=target) for target in (take, cancel)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(10)
+            assert all(task.cancelled() for task in tasks)
+            del tasks, take, cancel, threads
+        gate.set()
+    gc.collect()
+    assert sys.getrefcount(argument) == before

@@ -502,3 +502,56 @@ def test_a_task_of_a_pool_that_is_gone_does_not_count_for_the_next():
         with ThreadPoolExecutor(1) as pool:
             assert [task.result() for task in tasks] == [1] * len(tasks)
             assert pool.submit(abs, -2).result(10) == 2
+
+
+def test_a_submit_that_interrupts_the_start_of_a_thread_gets_one_too(monkeypatch):
+    """As a finalizer or a signal handler may, in the middle of `Thread.start`."""
+    start = threading.Thread.start
+    tasks = []
+    with ThreadPoolExecutor(1) as other, ThreadPoolExecutor(2) as pool:
+
+        def interrupted(thread):
+            if not tasks:
+                tasks.append(None)
+                tasks[:] = [other.submit(abs, -1), pool.submit(abs, -2)]
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        gate = threading.Event()
+        blocking = pool.submit(gate.wait, 30)
+        assert [task.result(10) for task in tasks] == [1, 2]
+        gate.set()
+        assert blocking.result(10)
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_an_interrupt_after_the_thread_was_made(monkeypatch, ran):
+    """The thread runs or is told not to; shutdown knows of it."""
+    start = threading.Thread.start
+    began = threading.Event()
+    gate = threading.Event()
+
+    def task():
+        began.set()
+        gate.wait(30)
+        return "ran"
+
+    def interrupted(thread):
+        start(thread)
+        if ran:
+            assert began.wait(10)
+        raise KeyboardInterrupt
+
+    pool = ThreadPoolExecutor(2)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pool.submit(task)
+    monkeypatch.undo()
+    ended = threading.Event()
+    waiter = threading.Thread(target=lambda: (pool.shutdown(), ended.set()))
+    waiter.start()
+    if began.is_set():
+        assert not ended.wait(0.1)
+    gate.set()
+    waiter.join(10)
+    assert ended.is_set()

@@ -25,11 +25,16 @@ PyTypeObject *ap__completions_type;
 void ap__completions_post(PyObject *op, ap_pytask *task) {
     ap_completions *self = (ap_completions *)op;
     int failed;
+    /* made outside: an allocation may run the collector, and that any code */
+    PyObject *fresh = PyList_New(0);
     Py_BEGIN_CRITICAL_SECTION(op);
-    if (!self->done)
-        self->done = PyList_New(0);
+    if (!self->done) {
+        self->done = fresh;
+        fresh = NULL;
+    }
     failed = !self->done || PyList_Append(self->done, (PyObject *)task) < 0;
     Py_END_CRITICAL_SECTION();
+    Py_XDECREF(fresh);
     if (failed)
         PyErr_WriteUnraisable((PyObject *)task);
     /* seq_cst pairs with the sleepers RMW in completions_get: one of both sees the other */

@@ -225,7 +225,8 @@ static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     while ((state & AP_STATE) == AP_PENDING) {
         /* as ap__task_start, and also by whoever took the call out */
         if (ap_u32_cas_acq_rel(&self->state, &state, (state & ~(uint32_t)AP_TAKEN) | AP_RUNNING)) {
-            ap__task_drop_call(self);
+            if (!(state & AP_TAKEN))
+                ap__task_drop_call(self);
             Py_RETURN_TRUE;
         }
     }
@@ -254,8 +255,10 @@ static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored)) {
         /* acquire pairs with the queue's hand-over: the call is visible */
     } while (!ap_u32_cas_acq_rel(&self->state, &state, state | AP_TAKEN));
     PyObject *names = self->outcome, *values = self->args, *fn = self->fn;
+    PyObject *context = self->context;
     size_t nargs = self->nargs;
-    self->outcome = self->args = self->fn = NULL;
+    self->outcome = self->args = self->fn = self->context = NULL;
+    self->has_context = false;
     PyObject *args = NULL, *kwargs = PyDict_New(), *result = NULL;
     if (values && nargs == 1 && !names) {
         args = PyTuple_Pack(1, values);
@@ -277,6 +280,7 @@ static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     Py_DECREF(fn);
     Py_XDECREF(values);
     Py_XDECREF(names);
+    Py_XDECREF(context);
     return result;
 }
 

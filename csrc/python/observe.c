@@ -240,7 +240,7 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
     Py_XDECREF(waiters);
     if (!changed)
         return false;
-    if ((before & AP_STATE) == AP_PENDING)
+    if ((before & (AP_STATE | AP_TAKEN)) == AP_PENDING) /* else the call is its taker's */
         ap__task_drop_call(task);
     if (before & AP_WAITED)
         ap_wake_u32(&task->state, UINT32_MAX);

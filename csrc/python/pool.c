@@ -31,7 +31,7 @@ ap_atomic_u32 ap__interpreter_exiting;
 
 #define METHOD(f) ((PyCFunction)(void (*)(void))(f))
 
-static _Thread_local bool starting_thread;
+static _Thread_local unsigned starting_threads; /* nested, if one interrupts another */
 
 /* The pool's core if it takes tasks; NULL with the exception that says why it does not. */
 static ap_core *open_core(PyObject *op) {
@@ -88,17 +88,15 @@ static bool is_starting_up(ap_core *core) {
 /* Starts a thread for a task that was pushed and counts on no idle worker.  -1 with an
  * exception. */
 static int start_worker(PyObject *op, ap_core *core) {
-    if (starting_thread)
-        return 0; /* this submit interrupts one that starts a thread */
     uint32_t started = ap_u32_load_relaxed(&core->started);
     do {
         if (started >= core->max_workers)
             return 0;
     } while (!ap_u32_cas_seq_cst(&core->started, &started, started + 1));
 
-    starting_thread = true;
+    starting_threads++;
     PyObject *none = PyObject_CallMethod(op, "_start_worker", "I", (unsigned int)started);
-    starting_thread = false;
+    starting_threads--;
     if (none) {
         Py_DECREF(none);
         return 0;
@@ -375,7 +373,7 @@ static PyType_Spec pool_spec = {
 };
 
 static PyObject *is_starting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
-    return PyBool_FromLong(starting_thread);
+    return PyBool_FromLong(starting_threads != 0);
 }
 
 static PyMethodDef functions[] = {
