@@ -275,7 +275,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
                 if not interrupts or thread.has_begun():
                     thread.join()
             joined = threads
-            if self._threads == joined and (core.started <= len(joined) or interrupts):
+            settled = core.started <= len(joined) and (core.started or not core.pending)
+            if self._threads == joined and (settled or interrupts):
                 return
             time.sleep(0)
 

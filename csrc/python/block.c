@@ -55,9 +55,7 @@ int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past)
  * thread, which alone runs handlers, sleeps for 50 ms, then longer, at most for a second.  On
  * condition variables a signal ends none: it sleeps for 50 ms. */
 static uint64_t sleep_until(uint64_t deadline, unsigned sleeps) {
-    static int interruptible = -1;
-    if (interruptible < 0)
-        interruptible = strcmp(ap_parking_backend(), "futex") == 0;
+    bool interruptible = strcmp(ap_parking_backend(), "futex") == 0;
     if (PyThread_get_thread_ident() != ap__hooks.main_thread)
         return deadline;
     uint64_t slice = (uint64_t)SIGNAL_SLICE_NS << (interruptible && sleeps < 4 ? sleeps : 0);
@@ -79,8 +77,8 @@ static bool cpus_are_taken(ap_core *core) {
 #ifdef Py_GIL_DISABLED
     return ap_u32_load_relaxed(&core->busy) >= core->cpus;
 #else
-    /* attached, for a task that is not done: its pool is there */
-    return core->max_workers >= core->cpus && !ap_pool_cpu_is_free(core->pool);
+    /* attached, as whoever frees a pool is */
+    return core->max_workers >= core->cpus && core->pool && !ap_pool_cpu_is_free(core->pool);
 #endif
 }
 

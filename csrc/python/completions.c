@@ -73,7 +73,10 @@ static PyObject *completions_get(PyObject *op, PyObject *args) {
         if (done)
             return done;
         ap_u32_add_seq_cst(&self->sleepers, 1); /* pairs with the load in post */
-        int woken = ap__word_wait(&self->sequence, sequence, deadline);
+        /* seq_cst: a post that did not see the RMW is seen here */
+        int woken = 1;
+        if (ap_u32_load_seq_cst(&self->sequence) == sequence)
+            woken = ap__word_wait(&self->sequence, sequence, deadline);
         ap_u32_sub_seq_cst(&self->sleepers, 1);
         if (woken < 0)
             return NULL;

@@ -130,8 +130,11 @@ static uint32_t unbegun(ap_core *core) {
 ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker) {
     ap_pytask *task = NULL;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
-    ap_task *header = worker ? ap_worker_take_try(worker) : NULL;
-    task = header ? ap__task_from_header(header) : pop_promised(self);
+    /* the promise first: what came after it was not promised, and is cancelled */
+    task = pop_promised(self);
+    ap_task *header = task || !worker ? NULL : ap_worker_take_try(worker);
+    if (header)
+        task = ap__task_from_header(header);
     ap_u32_add_relaxed(&self->core->begun, 1);
     Py_END_CRITICAL_SECTION();
     return task;
@@ -164,6 +167,7 @@ static void core_dealloc(PyObject *op) {
         ap__core_trim_promised(self);
         Py_CLEAR(self->promised);
         ap_pool_release(core->pool);
+        core->pool = NULL;
         core_recycle(core);
         PyErr_Restore(error_type, error, traceback);
     }

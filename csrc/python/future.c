@@ -43,7 +43,7 @@ static PyObject *result_now(PyObject *op, uint32_t state) {
     bool failed;
     PyObject *traceback;
     PyObject *outcome = outcome_of(op, state, &failed, &traceback);
-    if (!failed)
+    if (!failed || !outcome)
         return Py_NewRef(outcome ? outcome : Py_None);
     /* from the task's own traceback each time, so that it does not grow */
     if (!traceback)

@@ -68,7 +68,7 @@ static bool mark_observed(ap_pytask *task) {
 /* Puts `item` in the list *slot of the task's observer.  1: it is in; 0: the task is done;
  * -1: exception. */
 static int enlist(ap_pytask *task, PyObject **slot, PyObject *item) {
-    PyObject *spare = NULL;
+    PyObject *spare = NULL, *list = NULL;
     int result;
     if (!*slot && !(spare = PyList_New(0)))
         return -1;
@@ -78,17 +78,23 @@ static int enlist(ap_pytask *task, PyObject **slot, PyObject *item) {
         result = 0;
     } else {
         if (!*slot) {
-            *slot = spare ? spare : PyList_New(0);
+            *slot = spare;
             spare = NULL;
         }
-        result = !*slot || PyList_Append(*slot, item) < 0 ? -1 : 1;
-        if (result == 1 && mark_observed(task)) {
-            Py_ssize_t size = PyList_GET_SIZE(*slot);
-            result = PyList_SetSlice(*slot, size - 1, size, NULL) < 0 ? -1 : 0;
+        list = Py_XNewRef(*slot);
+        result = !list || PyList_Append(list, item) < 0 ? -1 : 1;
+        /* without a GIL the list has a lock of its own; if user code held that, the section was
+         * left meanwhile, and the task may have been settled without the item */
+        if (result == 1 && *slot != list) {
+            result = 0;
+        } else if (result == 1 && mark_observed(task)) {
+            Py_ssize_t size = PyList_GET_SIZE(list);
+            result = PyList_SetSlice(list, size - 1, size, NULL) < 0 ? -1 : 0;
         }
     }
     Py_END_CRITICAL_SECTION();
     Py_XDECREF(spare);
+    Py_XDECREF(list);
     return result;
 }
 
@@ -176,10 +182,12 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
     PyObject *condition = NULL, *waiters = NULL, *callbacks = NULL, *watchers = NULL;
     ap_observer *observer = NULL;
     uint32_t before = 0;
+    PyObject *traceback = to & AP_OVERRIDE && failed ? PyException_GetTraceback(outcome) : NULL;
     bool changed = false, again = true;
 
     if ((to & AP_OVERRIDE) && !(observer = ap__task_observe(task))) {
         PyErr_Clear();
+        Py_XDECREF(traceback);
         return false;
     }
     while (again) {
@@ -199,16 +207,16 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
                 if (to & AP_OVERRIDE) {
                     observer->outcome = outcome;
                     observer->failed = failed;
-                    observer->traceback = failed ? PyException_GetTraceback(outcome) : NULL;
+                    observer->traceback = traceback;
                 }
                 /* release pairs with the acquire load of whoever reads the outcome */
                 if (ap_u32_cas_acq_rel(&task->state, &before, to | (before & AP_OBSERVED))) {
                     changed = true;
+                    traceback = NULL; /* the observer's now */
                     break;
                 }
                 if (to & AP_OVERRIDE) {
-                    Py_CLEAR(observer->traceback);
-                    observer->outcome = NULL;
+                    observer->outcome = observer->traceback = NULL;
                 }
             }
             if (changed && observer) {
@@ -224,6 +232,7 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
             Py_CLEAR(condition);
         }
     }
+    Py_XDECREF(traceback);
     if (changed) {
         if (waiters)
             tell_waiters(task, waiters,

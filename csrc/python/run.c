@@ -21,8 +21,9 @@
  *     h4 wake, by address, if WAITED was set
  *
  * h1 needs OBSERVED clear, and o is attached as h1 is, so OBSERVED stays clear until h3.  The
- * memory stays until h3, because freeing it is an o.  h3 needs no interpreter, so o ends.  A wake
- * of an address whose memory was freed and used again is a spurious wake, which all waits allow.
+ * memory stays until h3, because freeing it is an o.  h3 needs no interpreter, so o ends (in a
+ * forked child, where there is no such worker, at once).  A wake of an address whose memory was
+ * freed and used again is a spurious wake, which all waits allow.
  *
  * All are RMWs of one word, so each of a to d comes before 3, which then fails or sees the
  * flag, or after it and sees the task done.  The acquire of e pairs with the release of 3.
@@ -223,9 +224,14 @@ static bool is_done(ap_pytask *task) {
     return ap__state_is_done(ap_u32_load_acquire(&task->state));
 }
 
+static bool is_orphan(ap_pytask *task) {
+    return task->core && ap_u32_load_relaxed(&task->core->orphaned);
+}
+
 void ap__task_await_handover(ap_pytask *task) {
     /* acquire pairs with the exchange in ap__task_hand_over */
-    for (int round = 0; task->handed_over && !is_done(task); round++) {
+    /* in a forked child the worker that would do it is not there: the task is an orphan */
+    for (int round = 0; task->handed_over && !is_done(task) && !is_orphan(task); round++) {
         if (round < 64)
             ap_cpu_pause();
         else
