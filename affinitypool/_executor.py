@@ -147,11 +147,11 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             self._initargs,
             failed,
         )
-        self._threads.add(thread)
         try:
+            self._threads.add(thread)
             thread.launch(self._stack_size)
         except BaseException:
-            if thread.refused:
+            if thread.refused or not thread.launched:
                 self._threads.discard(thread)
             else:
                 core.started_add(1)  # it runs all the same; the caller takes one off

@@ -59,6 +59,7 @@ class WorkerThread(threading.Thread):
         empty = {"context": contextvars.Context()} if sys.version_info >= (3, 14) else {}
         super().__init__(name=name, daemon=False, **empty)  # type: ignore[arg-type]
         self._started = _Started()
+        self.launched = False  # perhaps without success: see refused
         self._refused = False
         self._running = False
         self._fate = threading.Lock()  # decides whether the thread runs or was refused
@@ -69,8 +70,9 @@ class WorkerThread(threading.Thread):
 
     def launch(self, stack_size: int | None) -> None:
         """Start the thread without waiting for it; raises what `Thread.start` raises."""
-        _live[self] = self._core
         try:
+            _live[self] = self._core
+            self.launched = True
             if stack_size is None:
                 self.start()
             else:
@@ -119,6 +121,8 @@ class WorkerThread(threading.Thread):
             code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
             if code != 0:
                 core.started_add(-1)
+                if core.started <= 0:
+                    core.cancel_pending()  # nobody will come: visibly, not for ever
                 _logger.critical("A worker thread could not begin: error %d", code)
         finally:
             _live.pop(self, None)

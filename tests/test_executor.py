@@ -6,7 +6,6 @@ import concurrent.futures
 import concurrent.futures.thread
 import gc
 import queue
-import sys
 import threading
 import weakref
 
@@ -535,8 +534,8 @@ def test_taking_a_call_races_with_cancelling_it():
     with ThreadPoolExecutor(1) as pool:
         gate = threading.Event()
         pool.submit(gate.wait, 30)
-        argument = object()
-        before = sys.getrefcount(argument)
+        argument = Probe()
+        alive = weakref.ref(argument)
         for _ in range(30):
             tasks = [pool.submit(id, argument) for _ in range(50)]
             barrier = threading.Barrier(2)
@@ -559,5 +558,7 @@ def test_taking_a_call_races_with_cancelling_it():
             assert all(task.cancelled() for task in tasks)
             del tasks, take, cancel, threads
         gate.set()
+    assert alive() is argument
+    del argument
     gc.collect()
-    assert sys.getrefcount(argument) == before
+    assert alive() is None

@@ -210,6 +210,8 @@ static inline void ap__task_seen_done(ap_pytask *task) {
     task->handed_over = false; /* hand-overs need a GIL, and we hold it: no RMW is needed */
     if (task->nargs != task->core->generation)
         return; /* its pool is gone, and its core serves another */
+    if (ap_u32_load_relaxed(&task->core->started) >= task->core->max_workers)
+        return; /* nor do workers count any more */
     ap_atomic_u64 *seen = &task->core->seen_idle;
     ap_u64_store_relaxed(seen, ap_u64_load_relaxed(seen) + 1);
 }

@@ -86,12 +86,24 @@ static PyObject *condition_acquire(PyObject *op, PyObject *args, PyObject *kwarg
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|pO", names, &blocking, &timeout))
         return NULL;
     uint64_t deadline = AP_FOREVER;
-    bool past = false;
     if (timeout) {
-        if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
+        double seconds = PyFloat_AsDouble(timeout);
+        if (seconds == -1.0 && PyErr_Occurred())
             return NULL;
-        if (past && PyFloat_AsDouble(timeout) < 0)
-            deadline = AP_FOREVER; /* -1 is threading's "no timeout" */
+        if (!blocking && seconds != -1.0) {
+            PyErr_SetString(PyExc_ValueError, "can't specify a timeout for a non-blocking call");
+            return NULL;
+        }
+        if (seconds < 0 && seconds != -1.0) {
+            PyErr_SetString(PyExc_ValueError, "timeout value must be a non-negative number");
+            return NULL;
+        }
+        bool past;
+        PyObject *value = seconds == -1.0 ? NULL : PyFloat_FromDouble(seconds);
+        int failed = ap__deadline_from_timeout(value, &deadline, &past);
+        Py_XDECREF(value);
+        if (failed || PyErr_Occurred())
+            return NULL;
     }
     if (!blocking)
         deadline = 0;
@@ -188,6 +200,10 @@ static PyObject *condition_wait_for(PyObject *op, PyObject *args, PyObject *kwar
             return NULL;
         }
         Py_DECREF(result);
+        if (!owned((ap_condition *)op)) {
+            PyErr_SetString(PyExc_RuntimeError, "cannot wait on un-acquired lock");
+            return NULL;
+        }
         if (wait_once((ap_condition *)op, deadline) < 0)
             return NULL;
     }
