@@ -6,6 +6,7 @@ The package gives what people import from `concurrent.futures`, with the pool, `
 `as_completed` its own.
 """
 
+import concurrent.futures
 from concurrent.futures import (
     ALL_COMPLETED,
     FIRST_COMPLETED,
@@ -18,6 +19,7 @@ from concurrent.futures import (
     TimeoutError,
 )
 from concurrent.futures.thread import BrokenThreadPool
+from typing import TYPE_CHECKING, Any
 
 from affinitypool._errors import AffinityPoolError, ShutdownError, SubmitError
 from affinitypool._executor import ThreadPoolExecutor
@@ -27,7 +29,18 @@ from affinitypool._stats import PoolStats
 from affinitypool._task import Task
 from affinitypool._waiting import as_completed, wait
 
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor as ProcessPoolExecutor
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # loaded when asked for, as in the stdlib, so that one changed import is enough
+    if name in ("ProcessPoolExecutor", "InterpreterPoolExecutor"):
+        return getattr(concurrent.futures, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "ALL_COMPLETED",

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import operator
 import queue
-import sys
 import threading
 import time
 import weakref
@@ -22,12 +21,20 @@ from affinitypool._errors import ShutdownError
 from affinitypool._sizing import MAX_WORKERS, default_max_workers, usable_cpus
 from affinitypool._stats import PoolStats, read_stats
 from affinitypool._task import Task
-from affinitypool._threads import WorkerThread, pools
+from affinitypool._threads import WorkerThread, check_stack_size, pools
 
 T = TypeVar("T")
 
-_SMALLEST_STACK = 32 * 1024
 _BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
+
+
+def _integer(name: str, value: object) -> int:
+    """Return the value as an int; TypeError that names the argument."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be an integer, not {kind}") from None
 
 
 class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
@@ -39,9 +46,11 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     thread_name_prefix: threads are named `prefix_0`, `prefix_1` and so on.
     initializer, initargs: called in each thread before its first task.  If it raises, the pool
         is broken: pending tasks fail with BrokenThreadPool and later submits raise it.
-    shards: queues that submitting threads are spread over; rounded up to a power of two.  None:
-        chosen from the number of workers and CPUs.
-    stack_size: bytes of stack per worker thread, at least 32 KiB; None: the platform's default.
+    shards: queues that submitting threads are spread over; rounded up to a power of two and not
+        more than workers.  None: chosen from the number of workers and CPUs.
+    stack_size: bytes of stack per worker thread, at least 32 KiB or what the platform needs; None:
+        the platform's default.
+        Tasks that wait for tasks of their own pool nest on it; RecursionError when it is full.
         (`threading.stack_size` is process-wide: it is set and restored around each start.)
     thread_per_core: as many threads as usable CPUs; not together with max_workers.
     propagate_context: run each task in a copy of its submitter's `contextvars` context.  None:
@@ -77,7 +86,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             max_workers = min(usable_cpus(), MAX_WORKERS)
         elif max_workers is None:
             max_workers = default_max_workers()
-        max_workers = operator.index(max_workers)
+        max_workers = _integer("max_workers", max_workers)
         if max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if max_workers > MAX_WORKERS:
@@ -85,18 +94,18 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         if shards is not None:
-            shards = operator.index(shards)
+            shards = _integer("shards", shards)
             if shards < 1:
                 raise ValueError(f"shards must be at least 1, not {shards}")
             shards = min(shards, max_workers)
         if stack_size is not None:
-            stack_size = operator.index(stack_size)
-            if not _SMALLEST_STACK <= stack_size <= sys.maxsize:
-                raise ValueError(
-                    f"stack_size must be at least {_SMALLEST_STACK} bytes, not {stack_size}"
-                )
+            stack_size = _integer("stack_size", stack_size)
+            check_stack_size(stack_size)
         if propagate_context is None:
             propagate_context = initializer is None
+        elif not isinstance(propagate_context, bool):
+            kind = type(propagate_context).__name__
+            raise TypeError(f"propagate_context must be True, False or None, not {kind}")
 
         self._core_options = (max_workers, shards or 0, usable_cpus(), bool(propagate_context))
         core = _core.Core(*self._core_options)
@@ -288,6 +297,9 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     def worker_count(self) -> int:
         """Worker threads that are running."""
         return self.stats().workers
+
+
+ThreadPoolExecutor.__module__ = "affinitypool"
 
 
 def _break(core: Any, cause: BaseException) -> None:

@@ -26,6 +26,17 @@ pools: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _stack_size_lock = threading.RLock()
 
 
+def check_stack_size(size: int) -> None:
+    """Raise ValueError if no thread can be started with so many bytes of stack."""
+    try:
+        if size <= 0:  # threading takes 0 for the default
+            raise ValueError("size must be positive")
+        with _stack_size_lock:
+            threading.stack_size(threading.stack_size(size))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"stack_size of {size} bytes: {error}") from None
+
+
 class _Started(threading.Event):
     """A thread's "has begun" event that `Thread.start` does not wait for.
 

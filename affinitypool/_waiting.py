@@ -5,12 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, Future, _base
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from affinitypool._binding import core
 from affinitypool._task import Task
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Future[Any])
+
+if TYPE_CHECKING:
+
+    class DoneAndNotDone(NamedTuple, Generic[F]):
+        """What `wait` returns; at run time the stdlib's class of the same shape."""
+
+        done: set[F]
+        not_done: set[F]
+
 
 _stdlib_wait = _base.wait
 _stdlib_as_completed = _base.as_completed
@@ -33,8 +43,8 @@ def _failed(task: Task[Any]) -> bool:
 
 
 def wait(
-    fs: Iterable[Future[T]], timeout: float | None = None, return_when: str = ALL_COMPLETED
-) -> _base.DoneAndNotDoneFutures[T]:
+    fs: Iterable[F], timeout: float | None = None, return_when: str = ALL_COMPLETED
+) -> DoneAndNotDone[F]:
     """Wait for futures; return the named tuple of sets `(done, not_done)`.
 
     fs: tasks of any pool and futures of any kind; duplicates count once.
@@ -56,13 +66,13 @@ def wait(
     if others:
         if timeout is None or timeout > 0:
             _run_inline(tasks, return_when)
-        return _stdlib_wait({*tasks, *others}, timeout, return_when)
+        return _stdlib_wait({*tasks, *others}, timeout, return_when)  # type: ignore[return-value]
     if return_when == ALL_COMPLETED:
         core.wait_all(list(tasks), timeout)
     else:
         _wait_first(tasks, timeout, failed_only=return_when == FIRST_EXCEPTION)
     done = {task for task in tasks if task.done()}
-    return _base.DoneAndNotDoneFutures(done, tasks - done)  # type: ignore[arg-type]
+    return _base.DoneAndNotDoneFutures(done, tasks - done)  # type: ignore[arg-type,return-value]
 
 
 def _run_inline(tasks: Iterable[Task[Any]], return_when: str) -> None:
@@ -108,7 +118,7 @@ def _wait_first(tasks: set[Task[Any]], timeout: float | None, failed_only: bool)
             collector.unwatch(task)
 
 
-def as_completed(fs: Iterable[Future[T]], timeout: float | None = None) -> Iterator[Future[T]]:
+def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
     """Iterate over futures as they end; each is yielded once and then let go of.
 
     fs: tasks of any pool and futures of any kind; duplicates count once.
@@ -128,13 +138,13 @@ def as_completed(fs: Iterable[Future[T]], timeout: float | None = None) -> Itera
     if others:
         if timeout is None or timeout > 0:
             _run_inline(tasks, ALL_COMPLETED)
-        merged = [{*tasks, *others}]
+        merged = [{*tasks, *others}]  # so that no name here keeps a future that was yielded
         del tasks, others, fs
-        yield from _stdlib_as_completed(merged.pop(), timeout)  # keeping none of them here
+        yield from _stdlib_as_completed(merged.pop(), timeout)  # type: ignore[misc]
         return
     del fs, others
     total = len(tasks)
-    ready: list[Task[T]] = []
+    ready: list[Any] = []
     collector = core.Completions()
     pending = tasks
     for task in list(pending):

@@ -562,3 +562,20 @@ def test_taking_a_call_races_with_cancelling_it():
     del argument
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("name", ["max_workers", "shards", "stack_size"])
+def test_a_wrong_type_is_named(name):
+    with pytest.raises(TypeError, match=f"^{name} must be an integer, not str$"):
+        ThreadPoolExecutor(**{name: "4"})
+
+
+def test_propagate_context_is_a_flag():
+    with pytest.raises(TypeError, match="propagate_context must be True, False or None, not str"):
+        ThreadPoolExecutor(propagate_context="no")
+
+
+def test_the_other_executors_are_those_of_the_stdlib():
+    assert affinitypool.ProcessPoolExecutor is concurrent.futures.ProcessPoolExecutor
+    with pytest.raises(AttributeError, match="no attribute 'Executors'"):
+        affinitypool.Executors  # noqa: B018

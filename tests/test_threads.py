@@ -132,7 +132,8 @@ def test_the_stack_size_is_applied_and_restored():
         with ThreadPoolExecutor(2, stack_size=512 * 1024) as pool:
             assert names(pool, 2)
     assert threading.stack_size() == before
-    assert applied == [(512 * 1024,), (before,)] * 2
+    # once when it is made, to see that it is allowed, and for each thread
+    assert applied == [(512 * 1024,), (before,)] * 3
 
 
 def test_the_stack_of_a_worker_is_as_large_as_asked():
@@ -555,3 +556,24 @@ def test_an_interrupt_after_the_thread_was_made(monkeypatch, ran):
     gate.set()
     waiter.join(10)
     assert ended.is_set()
+
+
+@pytest.mark.parametrize("stack_size", [64 * 1024, 256 * 1024, None])
+@pytest.mark.parametrize("depth", [10, 300, 5000])
+def test_tasks_that_nest_deeper_than_the_stack_get_an_error(stack_size, depth):
+    """They run on the stack of the worker that waits; the process never pays for it."""
+    code = f"""
+        import sys
+        from affinitypool import ThreadPoolExecutor
+        sys.setrecursionlimit(100_000)
+        with ThreadPoolExecutor(1, stack_size={stack_size}) as pool:
+            def nest(n):
+                return 0 if n == 0 else 1 + pool.submit(nest, n - 1).result()
+            try:
+                assert pool.submit(nest, {depth}).result() == {depth}
+            except RecursionError:
+                assert {depth} > 10
+            assert pool.submit(abs, -1).result() == 1
+        print("alive")
+    """
+    assert run_python(code).stdout == "alive\n"

@@ -222,6 +222,8 @@ static inline void ap__task_publish(ap_pytask *task) {
     if (!ap__task_publish_try(task))
         ap__task_settle_run(task);
 }
+/* Tells run_inline how far the stack of a worker thread reaches.  Once, at its begin. */
+void ap__stack_measure(void);
 /* If the calling thread is a worker of the task's pool and the task has not started: runs it
  * here.  1: it ran; 0: it did not; -1: RecursionError is set. */
 int ap__task_run_inline(ap_pytask *task);

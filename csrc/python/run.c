@@ -249,12 +249,34 @@ void ap__task_settle_run(ap_pytask *task) {
     Py_XDECREF(traceback);
 }
 
+/* Tasks that wait for tasks nest on the stack of their worker, which may be small, or the recursion
+ * limit large: below this address no further one is begun. */
+#define STACK_RESERVE (64 * 1024)
+static _Thread_local uintptr_t stack_limit;
+
+void ap__stack_measure(void) {
+    size_t size;
+    uintptr_t low = ap_stack_low(&size);
+    stack_limit = low ? low + (size / 2 < STACK_RESERVE ? size / 2 : STACK_RESERVE) : 0;
+}
+
+static bool stack_is_used_up(void) {
+    char here;
+    return (uintptr_t)&here < stack_limit;
+}
+
 int ap__task_run_inline(ap_pytask *task) {
     ap_worker *worker = ap_worker_current();
     if (!worker || !task->core || ap_worker_pool(worker) != task->core->pool)
         return 0;
     if ((ap_u32_load_relaxed(&task->state) & (AP_STATE | AP_TAKEN)) != AP_PENDING)
         return 0;
+    if (stack_is_used_up()) {
+        PyErr_SetString(PyExc_RecursionError,
+                        "tasks that wait for tasks are nested too deep for the stack of their "
+                        "worker; a larger stack_size of the pool allows more");
+        return -1;
+    }
     if (Py_EnterRecursiveCall(" while running a task that its own worker waits for"))
         return -1;
     int ran = ap__task_start(task);

@@ -168,6 +168,7 @@ int ap_python_worker_run(void *core_object) {
     PyGILState_STATE state = PyGILState_Ensure();
     ap_core_object *object = (ap_core_object *)Py_NewRef((PyObject *)core_object);
     loop self = {.core = object->core};
+    ap__stack_measure();
     int code = ap_worker_begin(self.core->pool, &self.worker);
     ap_pytask *first = ap__core_take_first(object, code == AP_OK ? self.worker : NULL);
     if (self.core->isolated) {

@@ -4,12 +4,30 @@
 #endif
 #include "sync/cpu.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
 #include <unistd.h>
 
 void ap_cpu_yield(void) {
     (void)sched_yield();
+}
+
+uintptr_t ap_stack_low(size_t *size) {
+    void *low = NULL;
+    *size = 0;
+#if defined(__linux__)
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        if (pthread_attr_getstack(&attributes, &low, size) != 0)
+            low = NULL;
+        (void)pthread_attr_destroy(&attributes);
+    }
+#elif defined(__APPLE__)
+    *size = pthread_get_stacksize_np(pthread_self());
+    low = (char *)pthread_get_stackaddr_np(pthread_self()) - *size;
+#endif
+    return (uintptr_t)low;
 }
 
 uint32_t ap_cpu_count(void) {

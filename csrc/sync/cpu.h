@@ -2,6 +2,7 @@
 #ifndef AP_SYNC_CPU_H
 #define AP_SYNC_CPU_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Shared words that different threads write are this far apart: two 64-byte lines, because
@@ -54,6 +55,9 @@ static inline void ap_cpu_prefetch_write(void *address) {
 
 /* Lets another runnable thread have this CPU. */
 void ap_cpu_yield(void);
+
+/* The lowest address of the calling thread's stack and its size; 0 if that cannot be told. */
+uintptr_t ap_stack_low(size_t *size);
 
 /* How many CPUs the affinity mask of the calling thread names; at least 1. */
 uint32_t ap_cpu_count(void);
