@@ -105,9 +105,6 @@ struct ap_task {
  * AP_E_CLOSED, AP_E_NOMEM: the task was not queued. */
 int ap_pool_push(ap_pool *pool, ap_task *task);
 
-/* A hint: the caller, no worker, is about to push. */
-void ap_pool_push_soon(ap_pool *pool);
-
 /* Queues `count` tasks, all or none, in order, with one reservation per block of the shard. */
 int ap_pool_push_batch(ap_pool *pool, ap_task *const *tasks, size_t count);
 

@@ -128,7 +128,6 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
     ap_core *core = open_core(op);
     if (!core)
         return NULL;
-    ap_pool_push_soon(core->pool);
     ap_pytask *task =
         ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames, core->isolated);
     if (!task)

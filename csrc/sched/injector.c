@@ -213,10 +213,17 @@ static AP_NOINLINE void ap__claim_across(ap_injector *injector, ap_block *block,
     (void)ap_u64_exchange_seq_cst(&injector->head, word + AP__UNIT);
 }
 
+bool ap_injector_seems_ready(ap_injector *injector) {
+    uint32_t at = ap__offset(ap_u64_load_relaxed(&injector->head));
+    if (at == AP_BLOCK_SLOTS)
+        return false; /* a claim is moving the head */
+    /* pairs with the store in ap__claim_across: orders the block's cleaning before our look */
+    ap_block *block = ap_ptr_load_acquire(&injector->head_block);
+    return ap_ptr_load_relaxed(&block->slots[at]) != NULL;
+}
+
 uint32_t ap_injector_claim_try(ap_injector *injector, ap_task **out, uint32_t max, bool halve,
                                bool *moved) {
-    if (ap_injector_seems_empty(injector))
-        return 0;
     /* pairs with the store in ap__claim_across: orders its head_block before our load of it */
     uint64_t word = ap_u64_load_acquire(&injector->head);
     uint32_t at = ap__offset(word);

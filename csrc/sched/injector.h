@@ -85,6 +85,11 @@ static inline bool ap_injector_seems_empty(ap_injector *injector) {
             ~UINT64_C(1)) == 0;
 }
 
+/* Whether its oldest task could be taken now, by relaxed loads of what only consumers and the
+ * slot's producer write: a hint.  The tail's line stays with the producer, whose next push is the
+ * quicker for it. */
+bool ap_injector_seems_ready(ap_injector *injector);
+
 /* Tasks queued now, and tasks queued since the start: exact when nothing moves. */
 uint64_t ap_injector_pending(ap_injector *injector);
 uint64_t ap_injector_pushed(ap_injector *injector);

@@ -100,10 +100,6 @@ void ap_pool_release(ap_pool *pool) {
 
 /* ---- push, take, close ------------------------------------------------------------------- */
 
-void ap_pool_push_soon(ap_pool *pool) {
-    ap_cpu_prefetch_write(&pool->injectors[ap__producer_number() & (pool->shards - 1)].tail);
-}
-
 int ap_pool_push_batch(ap_pool *pool, ap_task *const *tasks, size_t count) {
     if (AP_UNLIKELY(count == 0))
         return ap_pool_is_closed(pool) ? AP_E_CLOSED : AP_OK;

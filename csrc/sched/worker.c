@@ -260,7 +260,7 @@ static ap_task *ap__search_pausing(ap_worker *worker) {
     bool all = worker->searches++ % AP__PAUSE_ALL_EVERY == 0;
     uint32_t rounds = all ? AP__PAUSE_ROUNDS : worker->pause_rounds;
     for (uint32_t round = 0; round < rounds; round++) {
-        for (uint32_t i = 0; i < AP__PAUSES && ap_injector_seems_empty(shard); i++)
+        for (uint32_t i = 0; i < AP__PAUSES && !ap_injector_seems_ready(shard); i++)
             ap_cpu_pause();
         if (worker->counted)
             ap_cpu_prefetch_write(&worker->pool->idle); /* for ap_idle_search_end */
