@@ -80,6 +80,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         propagate_context: bool | None = None,
         cancel_on_error: bool = False,
     ) -> None:
+        if id(self) in pools:
+            raise RuntimeError("the pool is initialised already")
         if thread_per_core:
             if max_workers is not None:
                 raise ValueError("give max_workers or thread_per_core, not both")

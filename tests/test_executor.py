@@ -579,3 +579,14 @@ def test_the_other_executors_are_those_of_the_stdlib():
     assert affinitypool.ProcessPoolExecutor is concurrent.futures.ProcessPoolExecutor
     with pytest.raises(AttributeError, match="no attribute 'Executors'"):
         affinitypool.Executors  # noqa: B018
+
+
+def test_a_second_init_is_refused_and_changes_nothing():
+    with ThreadPoolExecutor(1) as pool:
+        threads = pool._threads
+        assert pool.submit(abs, -1).result(10) == 1
+        with pytest.raises(RuntimeError, match="initialised already"):
+            pool.__init__(2)
+        assert pool._threads is threads
+        assert pool._max_workers == 1
+        assert pool.submit(abs, -2).result(10) == 2
