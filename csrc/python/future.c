@@ -354,7 +354,19 @@ static PyObject *task_get_waiters(PyObject *op, void *Py_UNUSED(closure)) {
 }
 
 static PyObject *task_get_callbacks(PyObject *op, void *Py_UNUSED(closure)) {
-    return touch(op, offsetof(ap_observer, callbacks), make_list);
+    PyObject *list = touch(op, offsetof(ap_observer, callbacks), make_list);
+#ifdef Py_GIL_DISABLED
+    /* A copy: the list has a lock of its own, and if somebody else held that, the task's section
+     * would be left in the middle of observe.c's enlist. */
+    PyObject *copy = NULL;
+    if (list) {
+        Py_BEGIN_CRITICAL_SECTION(op);
+        copy = PyList_GetSlice(list, 0, PyList_GET_SIZE(list));
+        Py_END_CRITICAL_SECTION();
+        Py_SETREF(list, copy);
+    }
+#endif
+    return list;
 }
 
 PyObject *ap__future_repr(PyObject *op) {
