@@ -89,6 +89,11 @@ static bool spin_pays(ap_core *core) {
         return false;
     uint32_t waits = ap_u32_load_relaxed(&core->waits) + 1;
     ap_u32_store_relaxed(&core->waits, waits); /* lost counts do no harm */
+    /* Few pauses: worker and waiter share a CPU.  To sleep now and then gives the kernel the
+     * occasion to wake this thread on another one. */
+    if (waits % PROBE_EVERY == PROBE_EVERY / 2 &&
+        ap_u32_load_relaxed(&core->pauses) < SPIN_PAUSES / 16)
+        return false;
     return ap_u32_load_relaxed(&core->spin_credit) != 0 || waits % PROBE_EVERY == 0;
 }
 
@@ -98,15 +103,23 @@ static bool is_done(ap_pytask *task) {
 
 /* Pauses help if the worker runs on another CPU.  If it waits for ours they only delay it: then
  * the task is done after the first yields, and fewer pauses are made the next times.  Every
- * PROBE_EVERYth wait makes all of them, to see whether they help again. */
+ * PROBE_EVERYth wait makes all of them, to see whether they help again.
+ *
+ * A look takes the task's line from the worker, which writes to it several times: so there is none
+ * for the first three quarters of what it took the last time. */
 static bool spin_pausing(ap_pytask *task, uint32_t pauses) {
+    ap_core *core = task->core;
+    uint32_t blind = ap_u32_load_relaxed(&core->blind);
     for (uint32_t pause = 0; pause < pauses; pause++) {
         ap_cpu_pause();
-        if (pause % PAUSES_PER_LOOK == 0 && is_done(task)) {
-            ap_u32_store_relaxed(&task->core->pauses, SPIN_PAUSES);
-            return true;
-        }
+        if (pause < blind || pause % PAUSES_PER_LOOK || !is_done(task))
+            continue;
+        ap_u32_store_relaxed(&core->blind, pause - pause / 4);
+        if (pauses != SPIN_PAUSES)
+            ap_u32_store_relaxed(&core->pauses, SPIN_PAUSES);
+        return true;
     }
+    ap_u32_store_relaxed(&core->blind, blind / 2);
     return false;
 }
 

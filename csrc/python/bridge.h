@@ -60,7 +60,8 @@ typedef struct ap_core {
     /* hints, written by threads that wait for a result */
     _Alignas(AP_LINE) ap_atomic_u32 spin_credit; /* recent waits that ended while spinning */
     ap_atomic_u32 pauses;                        /* how many pauses to spin for before yielding */
-    ap_atomic_u32 waits;                         /* waits begun, to probe again now and then */
+    ap_atomic_u32 blind; /* how many of them before the first look at the task */
+    ap_atomic_u32 waits; /* waits begun, to probe again now and then */
 #ifdef Py_GIL_DISABLED
     _Alignas(AP_LINE) ap_atomic_u32 busy; /* workers between finding a task and finding none */
 #endif

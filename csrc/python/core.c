@@ -93,6 +93,7 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
 #endif
     ap_u32_store_relaxed(&core->spin_credit, 4);
     ap_u32_store_relaxed(&core->pauses, 0);
+    ap_u32_store_relaxed(&core->blind, 0);
     ap_u32_store_relaxed(&core->waits, 0);
     self->core = core;
     return (PyObject *)self;
