@@ -798,14 +798,18 @@ def test_a_result_dies_with_its_last_user(pool, observed):
 
 
 def test_a_result_nobody_asked_for_dies(pool):
+    lock = threading.RLock()
+
     class Result(Probe):
         count = 0
 
         def __init__(self):
-            Result.count += 1
+            with lock:
+                Result.count += 1
 
         def __del__(self):
-            Result.count -= 1
+            with lock:
+                Result.count -= 1
 
     with no_collector():
         for _ in range(50):
