@@ -180,10 +180,23 @@ static ap_task *ap__take_ring(ap_worker *worker, uint32_t index) {
     return first;
 }
 
-/* Tries each marked queue of a kind once, from `start` round, but `except`. */
+static uint32_t ap__random(ap_worker *worker) {
+    worker->random ^= worker->random << 13;
+    worker->random ^= worker->random >> 17;
+    worker->random ^= worker->random << 5;
+    return worker->random;
+}
+
+/* Tries each marked queue of a kind but `except` once, from a random one round. */
 static ap_task *ap__take_marked(ap_worker *worker, ap_backlog *backlog, uint32_t queues,
-                                uint32_t start, uint32_t except,
+                                uint32_t except,
                                 ap_task *(*take)(ap_worker *worker, uint32_t queue)) {
+    if (queues <= 64) { /* the usual answer, for the price of one load */
+        uint64_t bits = ap_u64_load_relaxed(&backlog->words[0]);
+        if ((bits & ~(UINT64_C(1) << except)) == 0)
+            return NULL;
+    }
+    uint32_t start = ap__random(worker) % queues;
     uint32_t words = (queues + 63) / 64;
     uint64_t upper = ~UINT64_C(0) << (start % 64);
     for (uint32_t i = 0; i <= words; i++) {
@@ -201,20 +214,12 @@ static ap_task *ap__take_marked(ap_worker *worker, ap_backlog *backlog, uint32_t
     return NULL;
 }
 
-static uint32_t ap__random(ap_worker *worker) {
-    worker->random ^= worker->random << 13;
-    worker->random ^= worker->random >> 17;
-    worker->random ^= worker->random << 5;
-    return worker->random;
-}
-
 static ap_task *ap__take_shards(ap_worker *worker) {
     ap_pool *pool = worker->pool;
     ap_task *task = ap__take_shard(worker, worker->shard);
     if (task == NULL && pool->shards > 1)
-        task =
-            ap__take_marked(worker, &pool->shard_backlog, pool->shards,
-                            ap__random(worker) & (pool->shards - 1), worker->shard, ap__take_shard);
+        task = ap__take_marked(worker, &pool->shard_backlog, pool->shards, worker->shard,
+                               ap__take_shard);
     return task;
 }
 
@@ -233,8 +238,8 @@ static AP_NOINLINE ap_task *ap__take_any(ap_worker *worker) {
         return task;
     if (pool->max_workers == 1)
         return NULL;
-    return ap__take_marked(worker, &pool->ring_backlog, pool->max_workers,
-                           ap__random(worker) % pool->max_workers, worker->index, ap__take_ring);
+    return ap__take_marked(worker, &pool->ring_backlog, pool->max_workers, worker->index,
+                           ap__take_ring);
 }
 
 ap_task *ap_worker_take_try(ap_worker *worker) {
