@@ -306,7 +306,7 @@ ThreadPoolExecutor.__module__ = "affinitypool"
 
 def _break(core: Any, cause: BaseException) -> None:
     """Fail everything that is pending; the core takes no more."""
-    core.break_()
+    core.close()
     while True:
         task = core.take()
         if task is not None:

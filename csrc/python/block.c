@@ -97,10 +97,6 @@ static bool spin_pays(ap_core *core) {
     return ap_u32_load_relaxed(&core->spin_credit) != 0 || waits % PROBE_EVERY == 0;
 }
 
-static bool is_done(ap_pytask *task) {
-    return ap__state_is_done(ap_u32_load_acquire(&task->state));
-}
-
 /* Pauses help if the worker runs on another CPU.  If it waits for ours they only delay it: then
  * the task is done after the first yields, and fewer pauses are made the next times.  Every
  * PROBE_EVERYth wait makes all of them, to see whether they help again.
@@ -112,7 +108,7 @@ static bool spin_pausing(ap_pytask *task, uint32_t pauses) {
     uint32_t blind = ap_u32_load_relaxed(&core->blind);
     for (uint32_t pause = 0; pause < pauses; pause++) {
         ap_cpu_pause();
-        if (pause < blind || pause % PAUSES_PER_LOOK || !is_done(task))
+        if (pause < blind || pause % PAUSES_PER_LOOK || !ap__task_is_done(task))
             continue;
         ap_u32_store_relaxed(&core->blind, pause - pause / 4);
         if (pauses != SPIN_PAUSES)
@@ -128,7 +124,7 @@ static bool spin_yielding(ap_pytask *task, uint32_t pauses, uint64_t deadline) {
     end = end < deadline ? end : deadline;
     for (uint32_t yields = 1; now < end; yields++) {
         ap_cpu_yield();
-        if (is_done(task)) {
+        if (ap__task_is_done(task)) {
             if (yields <= 2)
                 ap_u32_store_relaxed(&task->core->pauses, (pauses + 1) / 2);
             return true;
@@ -161,12 +157,12 @@ static bool runs_here(ap_pytask *task) {
 }
 
 int ap__task_wait(ap_pytask *task, uint64_t deadline) {
-    if (deadline == AP_FOREVER && !is_done(task) && runs_here(task)) {
+    if (deadline == AP_FOREVER && !ap__task_is_done(task) && runs_here(task)) {
         PyErr_SetString(PyExc_RuntimeError, "a task cannot wait for itself");
         return -1;
     }
     for (unsigned sleeps = 0;; sleeps++) {
-        if (ap__state_is_done(ap_u32_load_acquire(&task->state)))
+        if (ap__task_is_done(task))
             return 1;
         if (sleeps && PyErr_CheckSignals() < 0)
             return -1;

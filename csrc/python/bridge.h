@@ -36,8 +36,6 @@
 
 /* ---- core: what threads share, in memory that stays a core for ever (core.c) ------------ */
 
-enum { AP_REFUSE_CLOSED = 1, AP_REFUSE_BROKEN = 2 };
-
 typedef struct ap_core {
     ap_pool *pool; /* compared, never followed, by threads that only hold a task */
     uint32_t max_workers;
@@ -47,7 +45,7 @@ typedef struct ap_core {
     ap_atomic_u32 orphaned; /* in a forked child: it belongs to the parent's threads (fork.c) */
 
     /* read by every submit, written by shutdown and the first max_workers submits */
-    _Alignas(AP_LINE) ap_atomic_u32 refuse; /* AP_REFUSE_ bits */
+    _Alignas(AP_LINE) ap_atomic_u32 refuse; /* not 0: submits are refused */
     ap_atomic_u32 cancelling;               /* workers cancel what they take */
     ap_atomic_u32 started;                  /* worker threads asked for and not failed */
     ap_atomic_u32 begun;                    /* of these, past their first look for a task */
@@ -78,6 +76,8 @@ extern PyTypeObject *ap__core_type;
 int ap__core_setup(PyObject *module);
 /* Cancels every queued task; returns how many that were. */
 Py_ssize_t ap__core_cancel_queued(ap_core *core);
+/* Refuses tasks from now on; workers run what is pending and leave. */
+void ap__core_close(ap_core *core);
 /* After a thread failed to start: cancels the tasks that were promised to it. */
 void ap__core_trim_promised(ap_core_object *self);
 
@@ -152,6 +152,11 @@ static inline ap_pytask *ap__task_from_header(ap_task *header) {
 
 static inline bool ap__state_is_done(uint32_t state) {
     return (state & AP_STATE) >= AP_FINISHED;
+}
+
+static inline bool ap__task_is_done(ap_pytask *task) {
+    /* acquire pairs with the publishing RMW: a done state makes the outcome visible */
+    return ap__state_is_done(ap_u32_load_acquire(&task->state));
 }
 
 /* A pending task with a reference for the caller and one for the queue; NULL with an exception.

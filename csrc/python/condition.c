@@ -118,14 +118,17 @@ static PyObject *condition_acquire(PyObject *op, PyObject *args, PyObject *kwarg
     Py_RETURN_TRUE;
 }
 
-static PyObject *not_owned(void) {
-    PyErr_SetString(PyExc_RuntimeError, "cannot release un-acquired lock");
-    return NULL;
+/* Whether the calling thread holds the lock; if not, RuntimeError with the text. */
+static bool check_owned(PyObject *op, const char *text) {
+    if (owned((ap_condition *)op))
+        return true;
+    PyErr_SetString(PyExc_RuntimeError, text);
+    return false;
 }
 
 static PyObject *condition_release(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    if (!owned((ap_condition *)op))
-        return not_owned();
+    if (!check_owned(op, "cannot release un-acquired lock"))
+        return NULL;
     ap__condition_release(op);
     Py_RETURN_NONE;
 }
@@ -167,10 +170,8 @@ static PyObject *condition_wait(PyObject *op, PyObject *args, PyObject *kwargs) 
         return NULL;
     if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
         return NULL;
-    if (!owned((ap_condition *)op)) {
-        PyErr_SetString(PyExc_RuntimeError, "cannot wait on un-acquired lock");
+    if (!check_owned(op, "cannot wait on un-acquired lock"))
         return NULL;
-    }
     int notified = wait_once((ap_condition *)op, deadline);
     return notified < 0 ? NULL : PyBool_FromLong(notified);
 }
@@ -184,10 +185,8 @@ static PyObject *condition_wait_for(PyObject *op, PyObject *args, PyObject *kwar
         return NULL;
     if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
         return NULL;
-    if (!owned((ap_condition *)op)) {
-        PyErr_SetString(PyExc_RuntimeError, "cannot wait on un-acquired lock");
+    if (!check_owned(op, "cannot wait on un-acquired lock"))
         return NULL;
-    }
     for (;;) {
         PyObject *result = PyObject_CallNoArgs(predicate);
         if (!result)
@@ -200,10 +199,8 @@ static PyObject *condition_wait_for(PyObject *op, PyObject *args, PyObject *kwar
             return NULL;
         }
         Py_DECREF(result);
-        if (!owned((ap_condition *)op)) {
-            PyErr_SetString(PyExc_RuntimeError, "cannot wait on un-acquired lock");
+        if (!check_owned(op, "cannot wait on un-acquired lock"))
             return NULL;
-        }
         if (wait_once((ap_condition *)op, deadline) < 0)
             return NULL;
     }
@@ -213,10 +210,8 @@ static PyObject *condition_notify(PyObject *op, PyObject *args) {
     Py_ssize_t count = 1;
     if (!PyArg_ParseTuple(args, "|n", &count))
         return NULL;
-    if (!owned((ap_condition *)op)) {
-        PyErr_SetString(PyExc_RuntimeError, "cannot notify on un-acquired lock");
+    if (!check_owned(op, "cannot notify on un-acquired lock"))
         return NULL;
-    }
     ap__condition_notify_all(op);
     Py_RETURN_NONE;
 }

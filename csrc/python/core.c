@@ -19,7 +19,6 @@
 #include "bridge.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 PyTypeObject *ap__core_type;
 
@@ -176,17 +175,13 @@ static void core_dealloc(PyObject *op) {
     Py_DECREF(type);
 }
 
-static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    ap_core *core = ((ap_core_object *)op)->core;
-    ap_u32_or_seq_cst(&core->refuse, AP_REFUSE_CLOSED);
+void ap__core_close(ap_core *core) {
+    ap_u32_store_seq_cst(&core->refuse, 1);
     ap_pool_close(core->pool);
-    Py_RETURN_NONE;
 }
 
-static PyObject *core_break(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    ap_core *core = ((ap_core_object *)op)->core;
-    ap_u32_or_seq_cst(&core->refuse, AP_REFUSE_BROKEN);
-    ap_pool_close(core->pool);
+static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    ap__core_close(((ap_core_object *)op)->core);
     Py_RETURN_NONE;
 }
 
@@ -256,7 +251,6 @@ static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure)) {
 
 static PyMethodDef core_methods[] = {
     {"close", core_close, METH_NOARGS, "Refuse further tasks; workers leave once all ran."},
-    {"break_", core_break, METH_NOARGS, "As close(), and submits raise BrokenThreadPool."},
     {"cancel_pending", core_cancel_pending, METH_NOARGS,
      "Cancel every queued task, and every one that a worker takes from now on."},
     {"take", core_take, METH_NOARGS, "Take one queued task out of the queue, or None."},

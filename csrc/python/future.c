@@ -34,15 +34,23 @@ static PyObject *outcome_of(PyObject *op, uint32_t state, bool *failed, PyObject
     return self->outcome;
 }
 
-static PyObject *result_now(PyObject *op, uint32_t state) {
+/* The same for a user who looks at a done task; -1 with CancelledError if it was cancelled. */
+static int settled_outcome(PyObject *op, uint32_t state, PyObject **outcome, bool *failed,
+                           PyObject **traceback) {
     ap__task_seen_done((ap_pytask *)op);
     if ((state & AP_STATE) == AP_CANCELLED) {
         PyErr_SetNone(ap__hooks.cancelled_error);
-        return NULL;
+        return -1;
     }
+    *outcome = outcome_of(op, state, failed, traceback);
+    return 0;
+}
+
+static PyObject *result_now(PyObject *op, uint32_t state) {
     bool failed;
-    PyObject *traceback;
-    PyObject *outcome = outcome_of(op, state, &failed, &traceback);
+    PyObject *outcome, *traceback;
+    if (settled_outcome(op, state, &outcome, &failed, &traceback) < 0)
+        return NULL;
     if (!failed || !outcome)
         return Py_NewRef(outcome ? outcome : Py_None);
     /* from the task's own traceback each time, so that it does not grow */
@@ -53,14 +61,10 @@ static PyObject *result_now(PyObject *op, uint32_t state) {
 }
 
 static PyObject *exception_now(PyObject *op, uint32_t state) {
-    ap__task_seen_done((ap_pytask *)op);
-    if ((state & AP_STATE) == AP_CANCELLED) {
-        PyErr_SetNone(ap__hooks.cancelled_error);
-        return NULL;
-    }
     bool failed;
-    PyObject *traceback;
-    PyObject *outcome = outcome_of(op, state, &failed, &traceback);
+    PyObject *outcome, *traceback;
+    if (settled_outcome(op, state, &outcome, &failed, &traceback) < 0)
+        return NULL;
     return Py_NewRef(failed && outcome ? outcome : Py_None);
 }
 

@@ -74,7 +74,7 @@ static int enlist(ap_pytask *task, PyObject **slot, PyObject *item) {
         return -1;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
     ap__task_await_handover(task);
-    if (ap__state_is_done(ap_u32_load_acquire(&task->state))) {
+    if (ap__task_is_done(task)) {
         result = 0;
     } else {
         if (!*slot) {
@@ -125,7 +125,7 @@ static int call_back(ap_pytask *task, PyObject *fn, bool swallow) {
 
 PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn) {
     ap_pytask *task = (ap_pytask *)self;
-    if (!ap__state_is_done(ap_u32_load_acquire(&task->state))) {
+    if (!ap__task_is_done(task)) {
         ap_observer *observer = ap__task_observe(task);
         if (!observer)
             return NULL;
@@ -141,7 +141,7 @@ PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn) {
 }
 
 int ap__task_watch(ap_pytask *task, PyObject *completions) {
-    if (ap__state_is_done(ap_u32_load_acquire(&task->state)))
+    if (ap__task_is_done(task))
         return 0;
     ap_observer *observer = ap__task_observe(task);
     return observer ? enlist(task, &observer->watchers, completions) : -1;

@@ -33,6 +33,14 @@ ap_atomic_u32 ap__interpreter_exiting;
 
 static _Thread_local unsigned starting_threads; /* nested, if one interrupts another */
 
+/* Raises the reason why the pool takes no tasks. */
+static void refuse(PyObject *op) {
+    PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
+    Py_XDECREF(none);
+    if (none)
+        PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
+}
+
 /* The pool's core if it takes tasks; NULL with the exception that says why it does not. */
 static ap_core *open_core(PyObject *op) {
     ap_core_object *object = ((ap_pool_base *)op)->core;
@@ -43,10 +51,7 @@ static ap_core *open_core(PyObject *op) {
     }
     if (ap_u32_load_acquire(&object->core->refuse) |
         ap_u32_load_acquire(&ap__interpreter_exiting)) {
-        PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
-        Py_XDECREF(none);
-        if (none)
-            PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
+        refuse(op);
         return NULL;
     }
     return object->core;
@@ -55,10 +60,7 @@ static ap_core *open_core(PyObject *op) {
 /* Turns a failed push into an exception. */
 static void push_failed(PyObject *op, int code) {
     if (code == AP_E_CLOSED) {
-        PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
-        Py_XDECREF(none);
-        if (none)
-            PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
+        refuse(op);
     } else {
         PyErr_SetString(ap__hooks.submit_error, "out of memory: the task was not queued");
     }
@@ -326,9 +328,7 @@ static void pool_dealloc(PyObject *op) {
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     if (self->core) {
-        /* workers run what is pending and leave */
-        ap_u32_or_seq_cst(&self->core->core->refuse, AP_REFUSE_CLOSED);
-        ap_pool_close(self->core->core->pool);
+        ap__core_close(self->core->core);
         Py_CLEAR(self->core);
     }
     type->tp_free(op);

@@ -220,10 +220,6 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread) {
 }
 #endif
 
-static bool is_done(ap_pytask *task) {
-    return ap__state_is_done(ap_u32_load_acquire(&task->state));
-}
-
 static bool is_orphan(ap_pytask *task) {
     return task->core && ap_u32_load_relaxed(&task->core->orphaned);
 }
@@ -231,7 +227,7 @@ static bool is_orphan(ap_pytask *task) {
 void ap__task_await_handover(ap_pytask *task) {
     /* acquire pairs with the exchange in ap__task_hand_over */
     /* in a forked child the worker that would do it is not there: the task is an orphan */
-    for (int round = 0; task->handed_over && !is_done(task) && !is_orphan(task); round++) {
+    for (int round = 0; task->handed_over && !ap__task_is_done(task) && !is_orphan(task); round++) {
         if (round < 64)
             ap_cpu_pause();
         else
