@@ -21,12 +21,17 @@ from concurrent.futures import (
 from concurrent.futures.thread import BrokenThreadPool
 from typing import TYPE_CHECKING, Any
 
-from affinitypool._errors import AffinityPoolError, ShutdownError, SubmitError
+from affinitypool._errors import (
+    AffinityPoolError,
+    PendingLimitError,
+    ShutdownError,
+    SubmitError,
+)
 from affinitypool._executor import ThreadPoolExecutor
 from affinitypool._patch import patch_stdlib, unpatch_stdlib
 from affinitypool._sizing import MAX_WORKERS
 from affinitypool._stats import PoolStats
-from affinitypool._task import Task
+from affinitypool._task import Task, on_unobserved_error
 from affinitypool._waiting import as_completed, wait
 
 if TYPE_CHECKING:
@@ -54,6 +59,7 @@ __all__ = [
     "Executor",
     "Future",
     "InvalidStateError",
+    "PendingLimitError",
     "PoolStats",
     "ShutdownError",
     "SubmitError",
@@ -61,6 +67,7 @@ __all__ = [
     "ThreadPoolExecutor",
     "TimeoutError",
     "as_completed",
+    "on_unobserved_error",
     "patch_stdlib",
     "unpatch_stdlib",
     "wait",

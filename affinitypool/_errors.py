@@ -5,6 +5,8 @@ Each inherits `AffinityPoolError` and the builtin or stdlib error that a user wo
 
 from __future__ import annotations
 
+import queue
+
 
 class AffinityPoolError(Exception):
     """Base of what this library raises of its own."""
@@ -16,3 +18,7 @@ class ShutdownError(AffinityPoolError, RuntimeError):
 
 class SubmitError(AffinityPoolError, MemoryError):
     """Memory ran out while a task was being queued; the task was not queued."""
+
+
+class PendingLimitError(AffinityPoolError, queue.Full):
+    """As many tasks as `max_pending` allows have not started; the task was not queued."""

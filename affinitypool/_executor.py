@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import itertools
+import logging
+import math
 import operator
 import queue
+import sys
 import threading
 import time
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,11 +24,15 @@ from affinitypool._errors import ShutdownError
 from affinitypool._sizing import MAX_WORKERS, default_max_workers, usable_cpus
 from affinitypool._stats import PoolStats, read_stats
 from affinitypool._task import Task
-from affinitypool._threads import WorkerThread, check_stack_size, pools
+from affinitypool._threads import BROKEN, Crew, WorkerThread, check_stack_size, pools
 
 T = TypeVar("T")
 
-_BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
+_logger = logging.getLogger("affinitypool")
+
+_MAX_PENDING = 2**30
+
+_ON_FULL = {"block": 0, "raise": 1, "caller_runs": 2}  # as ap_on_full of bridge.h
 
 
 def _integer(name: str, value: object) -> int:
@@ -55,7 +62,13 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     thread_per_core: as many threads as usable CPUs; not together with max_workers.
     propagate_context: run each task in a copy of its submitter's `contextvars` context.  None:
         yes, unless there is an initializer, whose context variables tasks then see.
+    max_pending: how many tasks may be accepted and not started, at least 1; None: any number.
+    on_full: what `submit` does when there are that many: "block" until one of them starts or is
+        cancelled, "raise" PendingLimitError, or "caller_runs": run the call itself.  A worker of
+        this pool is never blocked by it: it goes over the bound.
     cancel_on_error: leaving a `with` block by an exception cancels what has not started.
+    wait_at_exit: whether the end of the main program waits for what is pending or running.  False:
+        what has not started by then is cancelled, and what runs is cut off.
 
     TypeError or ValueError says which argument is wrong.
 
@@ -66,6 +79,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     """
 
     _counter = itertools.count().__next__
+    _max_pending: int | None = None
 
     def __init__(
         self,
@@ -78,7 +92,10 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         stack_size: int | None = None,
         thread_per_core: bool = False,
         propagate_context: bool | None = None,
+        max_pending: int | None = None,
+        on_full: str = "block",
         cancel_on_error: bool = False,
+        wait_at_exit: bool = True,
     ) -> None:
         if id(self) in pools:
             raise RuntimeError("the pool is initialised already")
@@ -108,23 +125,49 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         elif not isinstance(propagate_context, bool):
             kind = type(propagate_context).__name__
             raise TypeError(f"propagate_context must be True, False or None, not {kind}")
+        if max_pending is not None:
+            max_pending = _integer("max_pending", max_pending)
+            if not 1 <= max_pending <= _MAX_PENDING:
+                raise ValueError(f"max_pending must be from 1 to {_MAX_PENDING}, not {max_pending}")
+        if on_full not in _ON_FULL:
+            raise ValueError(f"on_full must be 'block', 'raise' or 'caller_runs', not {on_full!r}")
 
-        self._core_options = (max_workers, shards or 0, usable_cpus(), bool(propagate_context))
+        self._core_options = (
+            max_workers,
+            shards or 0,
+            usable_cpus(),
+            bool(propagate_context),
+            max_pending or 0,
+            _ON_FULL[on_full],
+        )
         core = _core.Core(*self._core_options)
         self._max_workers = max_workers
         self._initializer: Any = initializer
         self._initargs = tuple(initargs)
         self._stack_size = stack_size
         self._thread_name_prefix = thread_name_prefix or f"ThreadPoolExecutor-{self._counter()}"
-        self._threads: set[WorkerThread] = set()
         self._broken: Any = False
         self._shutdown = False
         self._shutdown_lock: Any = threading.RLock()
         self._work_queue: Any = _WorkQueue(core)
+        self._max_pending = max_pending
         self._cancel_on_error = bool(cancel_on_error)
+        self._wait_at_exit = bool(wait_at_exit)
         self._initializer_error: list[BaseException] = []
         self._bind(core)
+        self._make_crew()
         pools[id(self)] = self
+
+    def _make_crew(self) -> None:
+        mark = weakref.WeakMethod(self._initializer_failed)
+
+        def mark_broken(error: BaseException) -> None:
+            method = mark()
+            if method is not None:
+                method(error)
+
+        self._crew = Crew(self._core, self._stack_size, not self._wait_at_exit, mark_broken)
+        self._threads: set[WorkerThread] = self._crew.threads
 
     def _renew(self) -> None:
         """In a forked child: leave the queues to the parent and start anew."""
@@ -133,45 +176,21 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if self._shutdown or self._broken:
             core.close()
         self._rebind(core)
+        self._make_crew()
         self._work_queue = _WorkQueue(core)
-        self._threads = set()
         self._shutdown_lock = threading.RLock()
 
     # ---- called by the C side -----------------------------------------------------------
 
     def _start_worker(self, number: int) -> None:
         """Start one more thread.  Raises what the OS's refusal raises."""
-        broken = weakref.WeakMethod(self._initializer_failed)
-        core = self._core
-
-        def failed(error: BaseException) -> None:
-            mark = broken()
-            if mark is not None:
-                mark(error)
-            del mark
-            _break(core, error)
-
-        thread = WorkerThread(
-            core,
-            f"{self._thread_name_prefix}_{number}",
-            self._initializer,
-            self._initargs,
-            failed,
-        )
-        try:
-            self._threads.add(thread)
-            thread.launch(self._stack_size)
-        except BaseException:
-            if thread.refused or not thread.launched:
-                self._threads.discard(thread)
-            else:
-                core.started_add(1)  # it runs all the same; the caller takes one off
-            raise
+        name = f"{self._thread_name_prefix}_{number}"
+        self._crew.start(name, self._initializer, self._initargs)
 
     def _initializer_failed(self, error: BaseException | None = None) -> None:
         if error is not None:
             self._initializer_error.append(error)
-        self._broken = _BROKEN
+        self._broken = BROKEN
 
     def _raise_refused(self) -> None:
         """Raise the reason why the pool takes no tasks."""
@@ -185,8 +204,24 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     # ---- the executor -------------------------------------------------------------------
 
     def _submits_directly(self) -> bool:
-        """Whether `submit` is ours, so that many tasks may go round it."""
-        return type(self).submit is _core.PoolBase.submit and "submit" not in self.__dict__
+        """Whether `submit` is ours, and waits for nothing, so that many tasks may go round it."""
+        return (
+            type(self).submit is _core.PoolBase.submit
+            and "submit" not in self.__dict__
+            and self._max_pending is None
+        )
+
+    def _submit_each(self, fn: Callable[..., T], rows: Iterable[Any]) -> list[Task[T]]:
+        """Submit one call for each row; what was submitted is cancelled if that fails."""
+        tasks: list[Task[T]] = []
+        try:
+            for row in rows:
+                tasks.append(self.submit(fn, *row))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
+        return tasks
 
     def map(
         self,
@@ -225,7 +260,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             return _results(tasks, end)
         rows = zip(*iterables, strict=False)
         if buffersize is None:
-            tasks = [self.submit(fn, *row) for row in rows]
+            tasks = self._submit_each(fn, rows)
             tasks.reverse()
             return _results(tasks, end)
         buffered = deque(self.submit(fn, *row) for row in itertools.islice(rows, buffersize))
@@ -234,7 +269,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     def submit_many(self, fn: Callable[..., T], *iterables: Iterable[Any]) -> list[Task[T]]:
         """Submit `fn(*items)` for the zipped iterables at once; return the tasks in order.
 
-        All are published together, with one wake, or, if an iterable raises, none.
+        All are published together, with one wake, or, if an iterable raises, none.  With
+        `max_pending` they are submitted one by one; what has not started is cancelled if one fails.
 
         >>> with ThreadPoolExecutor(2) as pool:
         ...     [task.result() for task in pool.submit_many(abs, [-1, 2, -3])]
@@ -243,26 +279,76 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if not iterables:
             raise TypeError("submit_many() needs at least one iterable")
         if not self._submits_directly():
-            return [self.submit(fn, *row) for row in zip(*iterables, strict=False)]
+            return self._submit_each(fn, zip(*iterables, strict=False))
         if len(iterables) == 1:
             return self._submit_rows(fn, iter(iterables[0]), False, False)
         return self._submit_rows(fn, zip(*iterables, strict=False), True, False)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def shutdown(  # type: ignore[override]  # the stdlib's returns None
+        self, wait: bool = True, *, cancel_futures: bool = False, timeout: float | None = None
+    ) -> bool:
         """Take no more tasks; those accepted are run, or cancelled with `cancel_futures`.
 
         wait: return only when every task has ended and the threads have left.  A task that
             shuts its own pool down does not wait, as it would wait for itself.
+        timeout: seconds to wait at most; None: no limit.  When it has passed, the workers that
+            still run, and where they are, are logged as warnings of the logger "affinitypool".
 
-        May be called again, from any thread, also from signal handlers.
+        Return whether everything has ended.  May be called again, from any thread, also from signal
+        handlers.
         """
+        end = _deadline(timeout)
         core = self._core
         self._shutdown = True
         core.close()
         if cancel_futures:
-            core.cancel_pending()
-        if wait and _core.worker_pool() != core.pool_address:
-            self._join(core)
+            core.cancel_pending(False)
+        return self._join(core, end, timeout) if wait else self._has_ended(core)
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Take no more tasks, run all that were accepted, wait for the threads to leave.
+
+        timeout: as in `shutdown`.  Return whether everything has ended.
+
+        >>> pool = ThreadPoolExecutor(2)
+        >>> task = pool.submit(pow, 2, 3)
+        >>> pool.drain(timeout=60), task.done()
+        (True, True)
+        """
+        return self.shutdown(timeout=timeout)
+
+    def shutdown_now(self, timeout: float | None = None) -> list[Task[Any]]:
+        """Take no more tasks, cancel what has not started, wait for what runs.
+
+        timeout: as in `shutdown`.  Return the tasks that this call cancelled, in no particular
+        order.
+        """
+        end = _deadline(timeout)
+        core = self._core
+        self._shutdown = True
+        core.close()
+        core.cancel_pending(True)
+        self._join(core, end, timeout)
+        cancelled: list[Task[Any]] = core.take_cancelled()
+        return cancelled
+
+    def wait_idle(self, timeout: float | None = None) -> bool:
+        """Wait until every task has ended; the pool stays open.
+
+        timeout: seconds, None for no limit.  Return whether everything that was submitted before
+        the call has ended.  If others go on submitting, it returns at a moment when nothing is
+        left.  RuntimeError in a task of this pool, which would wait for itself.
+
+        >>> with ThreadPoolExecutor(2) as pool:
+        ...     tasks = pool.submit_many(abs, range(-9, 9))
+        ...     pool.wait_idle(timeout=60), all(task.done() for task in tasks)
+        (True, True)
+        """
+        return self._core.wait_quiet(timeout)
+
+    def is_worker(self) -> bool:
+        """Return whether the calling thread is one of this pool's workers."""
+        return self._core.is_home()
 
     def __exit__(
         self,
@@ -275,7 +361,13 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         else:
             self.shutdown(wait=True)
 
-    def _join(self, core: Any) -> None:
+    def _has_ended(self, core: Any) -> bool:
+        return not core.pending and not any(thread.is_alive() for thread in set(self._threads))
+
+    def _join(self, core: Any, end: float | None, timeout: float | None) -> bool:
+        """Wait until all has ended; False if the time has passed, or if this is a worker."""
+        if core.is_home():
+            return False
         joined: set[WorkerThread] = set()
         while True:
             threads = set(self._threads)
@@ -283,13 +375,34 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             # for; but not if it is a submit of this thread, which this call then interrupts
             interrupts = _core.is_starting()
             for thread in threads - joined:
-                if not interrupts or thread.has_begun():
-                    thread.join()
+                if interrupts and not thread.has_begun():
+                    continue
+                if not thread.join_until(end):
+                    self._log_running(timeout)
+                    return False
             joined = threads
             settled = core.started <= len(joined) and (core.started or not core.pending)
             if self._threads == joined and (settled or interrupts):
-                return
+                return bool(settled)
+            if end is not None and time.monotonic() >= end:
+                self._log_running(timeout)
+                return False
             time.sleep(0)
+
+    def _log_running(self, timeout: float | None) -> None:
+        """Log which workers still run, and where they are."""
+        frames = sys._current_frames()
+        for thread in sorted(self._threads, key=lambda thread: thread.name):
+            if not thread.is_alive():
+                continue
+            frame = frames.get(thread.ident or 0)
+            stack = "".join(traceback.format_stack(frame)) if frame else "  (no Python code)\n"
+            _logger.warning(
+                "worker thread %s still runs after shutdown(timeout=%s):\n%s",
+                thread.name,
+                timeout,
+                stack.rstrip(),
+            )
 
     def stats(self) -> PoolStats:
         """Return a snapshot of the pool's counters."""
@@ -304,21 +417,13 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
 ThreadPoolExecutor.__module__ = "affinitypool"
 
 
-def _break(core: Any, cause: BaseException) -> None:
-    """Fail everything that is pending; the core takes no more."""
-    core.close()
-    while True:
-        task = core.take()
-        if task is not None:
-            error = BrokenThreadPool(_BROKEN)
-            error.__cause__ = cause
-            # InvalidStateError: it was cancelled, or its submitter ran it itself
-            with contextlib.suppress(concurrent.futures.InvalidStateError):
-                task.set_exception(error)
-        elif core.pending:
-            time.sleep(0)  # a submit is between reserving its place and filling it
-        else:
-            return
+def _deadline(timeout: float | None) -> float | None:
+    """Return the time of `time.monotonic` at which a wait has to end."""
+    if timeout is None:
+        return None
+    if math.isnan(timeout):
+        raise ValueError("timeout must be a number of seconds, not NaN")
+    return time.monotonic() + timeout
 
 
 def _result_or_cancel(task: Task[T], timeout: float | None = None) -> T:
@@ -407,6 +512,7 @@ class _WorkQueue:
         """Take a pending task out; `queue.Empty` if there is none."""
         while (task := self._core.take()) is not None:
             call = task._take_call()
+            self._core.dealt()
             if call is not None:
                 return _WorkItem(task, call)
         raise queue.Empty

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, TypeVar
 
 from affinitypool._binding import core
-from affinitypool._errors import SubmitError
+from affinitypool._errors import PendingLimitError, SubmitError
 
 T = TypeVar("T")
 
@@ -47,6 +48,54 @@ def _breathe() -> None:
     pass
 
 
+_unobserved_hook: Callable[[Task[Any]], object] | None = None
+
+
+def _unobserved(task: Task[Any]) -> None:
+    hook = _unobserved_hook
+    if hook is not None:
+        hook(task)
+
+
+def on_unobserved_error(
+    hook: Callable[[Task[Any]], object] | None,
+) -> Callable[[Task[Any]], object] | None:
+    """Have `hook(task)` called when a failed task dies and nobody looked at its exception.
+
+    hook: a callable, or None for none, which is the default.  It is called in whatever thread lets
+        go of the task last; `task.exception()` tells what went wrong.  What it raises goes to
+        `sys.unraisablehook`.
+
+    Returns the hook before.  Looking means `result()`, `exception()`, or what is built on them
+    (`await`, `map`); waiting for a task, or a callback that does not look, is none.
+    TypeError if the hook cannot be called.
+
+    >>> from affinitypool import ThreadPoolExecutor, on_unobserved_error
+    >>> before = on_unobserved_error(lambda task: print("lost:", repr(task.exception())))
+    >>> with ThreadPoolExecutor(1) as pool:
+    ...     task = pool.submit(int, "x")
+    >>> del task
+    lost: ValueError("invalid literal for int() with base 10: 'x'")
+    >>> hook = on_unobserved_error(before)
+    """
+    global _unobserved_hook
+    if hook is not None and not callable(hook):
+        raise TypeError(f"hook must be a callable or None, not {type(hook).__name__}")
+    before, _unobserved_hook = _unobserved_hook, hook
+    core.watch_unobserved(hook is not None)
+    return before
+
+
+on_unobserved_error.__module__ = "affinitypool"
+
 core.configure(
-    Task, CancelledError, InvalidStateError, SubmitError, _log_callback, _log_state, _breathe
+    Task,
+    CancelledError,
+    InvalidStateError,
+    SubmitError,
+    _log_callback,
+    _log_state,
+    _breathe,
+    PendingLimitError,
+    _unobserved,
 )

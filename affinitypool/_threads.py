@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import InvalidStateError
+from concurrent.futures.thread import BrokenThreadPool
 from typing import Any
 
 from affinitypool._binding import core as _core
@@ -21,6 +25,11 @@ _live: dict[WorkerThread, Any] = {}
 
 # The pools that there are, by identity, for a forked child to renew.
 pools: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
+
+# Seconds between the tries of a thread that finds no memory to become a worker.
+_NOMEM_DELAYS = (0.01, 0.1, 1.0)
 
 # threading.stack_size is process-wide: set, start a thread and restore it under this lock.
 _stack_size_lock = threading.RLock()
@@ -52,37 +61,85 @@ class _Started(threading.Event):
         return super().wait(timeout)
 
 
-class WorkerThread(threading.Thread):
-    """A thread that spends its life in the C worker loop of one core.
+class Crew:
+    """What the worker threads of one core share.  It refers to no pool, so that one can be dropped.
 
-    It refers to the core, never to the pool object, so that a pool can be dropped.
+    threads: those that were started and not told not to run; the pool's `_threads`.
+    daemon: they do not keep the interpreter from exiting.
+    mark_broken: called with the error of an initializer that failed.
     """
+
+    __slots__ = ("core", "daemon", "mark_broken", "stack_size", "threads")
 
     def __init__(
         self,
         core: Any,
+        stack_size: int | None,
+        daemon: bool,
+        mark_broken: Callable[[BaseException], None],
+    ) -> None:
+        self.core = core
+        self.stack_size = stack_size
+        self.daemon = daemon
+        self.mark_broken = mark_broken
+        self.threads: set[WorkerThread] = set()
+
+    def start(
+        self, name: str, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
+    ) -> None:
+        """Start one more thread.  Raises what the OS's refusal raises."""
+        thread = WorkerThread(self, name, initializer, initargs)
+        try:
+            self.threads.add(thread)
+            thread.launch(self.stack_size)
+        except BaseException:
+            if thread.refused or not thread.launched:
+                self.threads.discard(thread)
+            else:
+                self.core.started_add(1)  # it runs all the same; the caller takes one off
+            raise
+
+    def replace(
+        self, dead: WorkerThread, initializer: Callable[..., object] | None, initargs: Any
+    ) -> None:
+        """Start a thread in place of one that ended although it should not have."""
+        for thread in self.threads.copy():
+            if thread.has_begun() and not thread.is_alive():
+                self.threads.discard(thread)
+        try:
+            self.start(dead.name, initializer, initargs)
+        except BaseException:
+            _logger.critical("Worker thread %s ended and could not be replaced:", dead.name)
+            self.core.lose_worker()
+            raise
+
+
+class WorkerThread(threading.Thread):
+    """A thread that spends its life in the C worker loop of one core."""
+
+    def __init__(
+        self,
+        crew: Crew,
         name: str,
         initializer: Callable[..., object] | None,
         initargs: tuple[Any, ...],
-        failed: Callable[[BaseException], None],
     ) -> None:
         # tasks bring their contexts; a worker has none, also where threads inherit one
         empty = {"context": contextvars.Context()} if sys.version_info >= (3, 14) else {}
-        super().__init__(name=name, daemon=False, **empty)  # type: ignore[arg-type]
+        super().__init__(name=name, daemon=crew.daemon, **empty)  # type: ignore[arg-type]
         self._started = _Started()
         self.launched = False  # perhaps without success: see refused
         self._refused = False
         self._running = False
         self._fate = threading.Lock()  # decides whether the thread runs or was refused
-        self._core = core
+        self._crew = crew
         self._initializer = initializer
         self._initargs = initargs
-        self._failed = failed
 
     def launch(self, stack_size: int | None) -> None:
         """Start the thread without waiting for it; raises what `Thread.start` raises."""
         try:
-            _live[self] = self._core
+            _live[self] = self._crew.core
             self.launched = True
             if stack_size is None:
                 self.start()
@@ -117,26 +174,28 @@ class WorkerThread(threading.Thread):
             if self._refused:
                 return
             self._running = True
-        core, initializer, initargs = self._core, self._initializer, self._initargs
-        failed = self._failed
-        del self._core, self._initializer, self._initargs, self._failed
+        crew, initializer, initargs = self._crew, self._initializer, self._initargs
+        del self._crew, self._initializer, self._initargs
+        has_ended = False
         try:
-            if initializer is not None:
-                try:
-                    initializer(*initargs)
-                except BaseException as error:
-                    _logger.critical("Exception in initializer:", exc_info=True)
-                    failed(error)
-                    return
-            del initializer, initargs, failed
-            code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
-            if code != 0:
-                core.started_add(-1)
-                if core.started <= 0:
-                    core.cancel_pending()  # nobody will come: visibly, not for ever
-                _logger.critical("A worker thread could not begin: error %d", code)
+            has_ended = _work(crew, initializer, initargs)
+            if not has_ended:
+                _logger.error("Worker thread %s ended unexpectedly, and is replaced", self.name)
         finally:
-            _live.pop(self, None)
+            # an exception that is sent to the thread from outside may come at any point above
+            try:
+                if not has_ended:
+                    crew.replace(self, initializer, initargs)
+            finally:
+                _live.pop(self, None)
+
+    def join_until(self, end: float | None) -> bool:
+        """Join; False if it still runs at the time `end` of `time.monotonic`."""
+        if end is None:
+            self.join()
+            return True
+        self.join(min(max(0.0, end - time.monotonic()), threading.TIMEOUT_MAX))
+        return self._refused or (self.has_begun() and not self.is_alive())
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread has ended, also if it has not begun yet."""
@@ -145,13 +204,68 @@ class WorkerThread(threading.Thread):
             super().join(timeout)
 
 
+def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> bool:
+    """Live as a worker.  False if that ended before it should; raises what ended it, if known."""
+    core = crew.core
+    core.enter()
+    if initializer is not None:
+        try:
+            initializer(*initargs)
+        except BaseException as error:
+            _break(crew, error)
+            _logger.critical("Exception in initializer:", exc_info=True)
+            return True
+    code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
+    for delay in _NOMEM_DELAYS:
+        if code != lib.AP_E_NOMEM:
+            break
+        time.sleep(delay)
+        code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
+    if code < 0:
+        core.lose_worker()
+        _logger.critical("A worker thread could not begin: error %d", code)
+    if code <= 0:
+        return True
+    sent = _core.worker_exception()
+    if sent is not None:
+        raise sent
+    return False
+
+
+def _break(crew: Crew, cause: BaseException) -> None:
+    """Fail everything that is pending; the core takes no more."""
+    core = crew.core
+    crew.mark_broken(cause)
+    core.close()
+    while True:
+        task = core.take()
+        if task is not None:
+            error = BrokenThreadPool(BROKEN)
+            error.__cause__ = cause
+            # InvalidStateError: it was cancelled, or its submitter ran it itself
+            with contextlib.suppress(InvalidStateError):
+                task.set_exception(error)
+            core.dealt()
+        elif core.pending:
+            time.sleep(0)  # a submit is between reserving its place and filling it
+        else:
+            return
+
+
 def _at_exit() -> None:
-    """Run what is pending and wait for every worker, before the interpreter goes."""
+    """Run what is pending and wait for every worker, before the interpreter goes.
+
+    Of pools that said wait_at_exit=False what is pending is cancelled.  Their workers are left
+    alone: one that is asleep stays so, and one that is in a task ends with the interpreter.
+    """
     _core.set_exiting(True)
-    for core in list(_live.values()):
-        core.close()
-    while _live:
-        for thread in list(_live):
+    for thread, core in list(_live.items()):
+        if thread.daemon:
+            core.cancel_pending(False)
+        else:
+            core.close()
+    while waited := [thread for thread in list(_live) if not thread.daemon]:
+        for thread in waited:
             thread.join()
             _live.pop(thread, None)
 

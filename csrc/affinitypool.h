@@ -94,9 +94,14 @@ struct ap_task {
  *                   Idempotent.  Workers leave (ap_worker_park returns AP_E_CLOSED) once every
  *                   accepted task has been taken and no worker is active.
  * ap_pool_pending   Tasks accepted and not taken.  A snapshot, exact when nothing moves.
- * ap_pool_release   The last reference frees everything; there must be no worker left then
- *                   (each worker holds a reference from begin to end).  Tasks still queued are
- *                   the caller's to take out before (ap_pool_take_try).
+ * ap_pool_take_try  NULL if nothing was seen.  Used to cancel what is pending, also after
+ *                   ap_pool_close.  The caller then deals with the task and says so by
+ * ap_pool_dealt, once for each, unless a worker adopts it. ap_pool_is_quiet  Whether every task
+ * whose push happened before has ended: nothing is queued, and every worker has parked since it
+ * took its last task. ap_pool_wait_quiet  Waits for that.  AP_OK, AP_E_TIMEDOUT, AP_E_INTR.  Not
+ * for workers of the pool, which would wait for themselves. ap_pool_release   The last reference
+ * frees everything; there must be no worker left then (each worker holds a reference from begin to
+ * end).  Tasks still queued are the caller's to take out before (ap_pool_take_try).
  */
 
 /* Queues one task: on the caller's own ring if it is a worker of this pool and the pool has
@@ -108,9 +113,12 @@ int ap_pool_push(ap_pool *pool, ap_task *task);
 /* Queues `count` tasks, all or none, in order, with one reservation per block of the shard. */
 int ap_pool_push_batch(ap_pool *pool, ap_task *const *tasks, size_t count);
 
-/* Takes one queued task from any queue, for a caller that is no worker: NULL if none was seen.
- * Used to cancel what is pending, also after ap_pool_close. */
+/* Takes one queued task from any queue, for a caller that is no worker. */
 ap_task *ap_pool_take_try(ap_pool *pool);
+void ap_pool_dealt(ap_pool *pool);
+
+int ap_pool_is_quiet(ap_pool *pool);
+int ap_pool_wait_quiet(ap_pool *pool, uint64_t deadline_ns);
 
 /* ---- worker --------------------------------------------------------------------------- */
 
@@ -137,9 +145,15 @@ ap_task *ap_worker_take_try(ap_worker *worker);
  * worker counts as searching only inside. */
 ap_task *ap_worker_search(ap_worker *worker);
 
+/* The worker runs a task that ap_pool_take_try, or another worker, had taken; leaves the task that
+ * it took last to another to run. */
+void ap_worker_adopt(ap_worker *worker);
+void ap_worker_disown(ap_worker *worker);
+
 /* Enlists as idle, looks again, sleeps until woken.  AP_OK: woken, look for work at once: the
  * worker counts as searching, so that nobody else is woken, until its next call of
- * ap_worker_take_try, search, park or end.  Take first, then wait for an interpreter.
+ * ap_worker_take_try, search, park or end.  Take first, then wait for an interpreter.  Every task
+ * that it took has ended by the time it parks.
  * AP_E_CLOSED: the pool is closed and everything accepted has been taken; the worker is still
  * to be ended by ap_worker_end. */
 int ap_worker_park(ap_worker *worker);

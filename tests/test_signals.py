@@ -265,7 +265,7 @@ def test_a_handler_that_raises_while_main_submits(pool):
         signal.signal(signal.SIGUSR1, handler)
         while thread.is_alive():
             try:
-                burst(thread)
+                burst()
             except Interrupt:
                 count += 1
     assert count > 0

@@ -54,7 +54,7 @@ int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past)
  * begins just after it (while the thread was spinning, or before the system call), so the main
  * thread, which alone runs handlers, sleeps for 50 ms, then longer, at most for a second.  On
  * condition variables a signal ends none: it sleeps for 50 ms. */
-static uint64_t sleep_until(uint64_t deadline, unsigned sleeps) {
+uint64_t ap__sleep_until(uint64_t deadline, unsigned sleeps) {
     bool interruptible = strcmp(ap_parking_backend(), "futex") == 0;
     if (PyThread_get_thread_ident() != ap__hooks.main_thread)
         return deadline;
@@ -176,10 +176,16 @@ int ap__task_wait(ap_pytask *task, uint64_t deadline) {
             /* pairs with the CAS in ap__task_publish_try and settle: see above */
             uint32_t state = ap_u32_or_acq_rel(&task->state, AP_WAITED) | AP_WAITED;
             if (!ap__state_is_done(state))
-                nap(&task->state, state, sleep_until(deadline, sleeps));
+                nap(&task->state, state, ap__sleep_until(deadline, sleeps));
         }
         PyEval_RestoreThread(thread);
     }
+}
+
+void ap__word_sleep(ap_atomic_u32 *word, uint32_t value, uint64_t deadline, unsigned sleeps) {
+    PyThreadState *thread = PyEval_SaveThread();
+    nap(word, value, ap__sleep_until(deadline, sleeps));
+    PyEval_RestoreThread(thread);
 }
 
 int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
@@ -190,8 +196,6 @@ int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
             return -1;
         if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
             return 0;
-        PyThreadState *thread = PyEval_SaveThread();
-        nap(word, value, sleep_until(deadline, sleeps));
-        PyEval_RestoreThread(thread);
+        ap__word_sleep(word, value, deadline, sleeps);
     }
 }

@@ -6,7 +6,7 @@
  *     TaskBase   a task and its future in one object                            task.c, future.c
  *     observer   what a task grows once somebody looks at it from outside       observe.c
  *     Condition  the task's `_condition`                                        condition.c
- *     PoolBase   submit and its batch forms                                     pool.c
+ *     PoolBase   submit and its batch forms                                     pool.c, bound.c
  *     worker     the loop that every worker thread lives in                     worker.c
  *     Completions  collects finished tasks for wait and as_completed            completions.c
  *
@@ -36,13 +36,19 @@
 
 /* ---- core: what threads share, in memory that stays a core for ever (core.c) ------------ */
 
+/* What submit does when max_pending tasks have not started. */
+typedef enum { AP_FULL_BLOCK = 0, AP_FULL_RAISE = 1, AP_FULL_CALLER_RUNS = 2 } ap_on_full;
+
 typedef struct ap_core {
     ap_pool *pool; /* compared, never followed, by threads that only hold a task */
     uint32_t max_workers;
     uint32_t cpus;
-    uint16_t generation;    /* counts the pools that it has served: core.c */
-    bool isolated;          /* tasks run in a copy of their submitter's context, or an empty one */
-    ap_atomic_u32 orphaned; /* in a forked child: it belongs to the parent's threads (fork.c) */
+    uint32_t max_pending; /* 0: no bound */
+    ap_on_full on_full;
+    uint16_t generation; /* counts the pools that it has served: core.c */
+    bool isolated;       /* tasks run in a copy of their submitter's context, or an empty one */
+    ap_atomic_u32 leave; /* AP_ORPHANED, and how many workers are to return from their loop: a fault
+                            that tests inject (worker.c) */
 
     /* read by every submit, written by shutdown and the first max_workers submits */
     _Alignas(AP_LINE) ap_atomic_u32 refuse; /* not 0: submits are refused */
@@ -60,26 +66,41 @@ typedef struct ap_core {
     ap_atomic_u32 pauses;                        /* how many pauses to spin for before yielding */
     ap_atomic_u32 blind; /* how many of them before the first look at the task */
     ap_atomic_u32 waits; /* waits begun, to probe again now and then */
+
+    /* with max_pending only: bound.c */
+    _Alignas(AP_LINE) ap_atomic_u32 pending; /* tasks that hold a place, and the closed bit */
+    ap_atomic_u32 blocked;                   /* threads that wait for a place */
 #ifdef Py_GIL_DISABLED
+    ap_atomic_u32 pins;                   /* threads that are about to give a place back */
     _Alignas(AP_LINE) ap_atomic_u32 busy; /* workers between finding a task and finding none */
 #endif
 
     struct ap_core *next_free;
 } ap_core;
 
+#define AP_ORPHANED UINT32_C(0x80000000) /* in a forked child: it is the parent's (fork.c) */
+static inline bool ap__core_is_orphaned(ap_core *core) {
+    return (ap_u32_load_relaxed(&core->leave) & AP_ORPHANED) != 0;
+}
+
+/* The lists are guarded by the critical section. */
 typedef struct {
     PyObject_HEAD ap_core *core;
-    PyObject *promised; /* list of tasks, or NULL: see core.c; in the critical section */
+    PyObject *promised;  /* list of tasks, or NULL: see core.c */
+    PyObject *cancelled; /* list of tasks that shutdown_now cancelled, or NULL: nobody asks */
 } ap_core_object;
 
 extern PyTypeObject *ap__core_type;
 int ap__core_setup(PyObject *module);
-/* Cancels every queued task; returns how many that were. */
-Py_ssize_t ap__core_cancel_queued(ap_core *core);
+/* Cancels every queued task. */
+void ap__core_cancel_queued(ap_core_object *self);
 /* Refuses tasks from now on; workers run what is pending and leave. */
 void ap__core_close(ap_core *core);
-/* After a thread failed to start: cancels the tasks that were promised to it. */
+/* After a thread failed to start: the tasks that were promised to it go to those that run, or are
+ * cancelled. */
 void ap__core_trim_promised(ap_core_object *self);
+/* The core whose worker thread the caller is, from the thread's first line to its last; or NULL. */
+extern _Thread_local ap_core *ap__home;
 
 /* ---- task ------------------------------------------------------------------------------- */
 
@@ -94,6 +115,7 @@ enum {
     AP_OVERRIDE = 16, /* the outcome is the observer's: it was set from outside */
     AP_TAKEN = 32,    /* pending, and its call was handed out by _work_queue.get */
     AP_LET_GO = 64,   /* a hint: a thread that waits for it has let go of the interpreter */
+    AP_LOOKED = 128,  /* failed, and somebody has seen the exception: task.c */
 };
 
 /* What a task grows when it is first looked at from outside.  Guarded by the task's critical
@@ -119,6 +141,7 @@ typedef struct {
     bool handed_over : 1; /* written and read attached: see run.c */
     bool counted : 1;     /* its submit counted on an idle worker: pool.c */
     bool survives : 1;    /* in a forked child: it runs in the thread that forked */
+    bool bounded : 1;     /* it holds a place while it is pending: bound.c */
     PyObject *fn;
     PyObject *args;    /* one positional argument, or a tuple; when failed, the traceback */
     PyObject *outcome; /* while pending, the names of keyword arguments */
@@ -136,8 +159,10 @@ typedef struct {
     PyObject *cancelled_error;
     PyObject *invalid_state_error;
     PyObject *submit_error;
+    PyObject *pending_limit_error;
     PyObject *log_callback;    /* log_callback(task, error): a callback raised */
     PyObject *log_state;       /* log_state(task): set_running_or_notify_cancel came too late */
+    PyObject *unobserved;      /* unobserved(task): it failed, dies, and nobody looked */
     PyObject *breathe;         /* a Python function that does nothing: worker.c */
     unsigned long main_thread; /* its identifier */
 } ap_hooks;
@@ -166,7 +191,11 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
 /* A new worker's first look: a task with its queue's reference, or NULL.  `worker` is NULL if
  * the thread could not become one.  Once for each thread. */
 ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker);
-/* Drops the queue's reference of a task that was never queued. */
+/* Promises a task, whose reference it takes over, to the next thread that begins. */
+void ap__core_promise(ap_core_object *self, ap_pytask *task);
+/* Cancels a task that a worker has taken, and tells shutdown_now. */
+void ap__core_cancel(ap_core_object *self, ap_pytask *task);
+/* Drops the queue's reference of a task that was never queued, and gives its place back. */
 void ap__task_unqueue(ap_pytask *task);
 
 /* future.c ------------------------------------------------------------------------------- */
@@ -188,7 +217,7 @@ extern _Thread_local ap_frame *ap__frames;
 /* In a forked child: makes a task that the parent left unfinished read as cancelled. */
 void ap__task_orphan(ap_pytask *task);
 static inline void ap__task_check_fork(ap_pytask *task) {
-    if (task->core && ap_u32_load_relaxed(&task->core->orphaned) && !task->survives)
+    if (task->core && ap__core_is_orphaned(task->core) && !task->survives)
         ap__task_orphan(task);
 }
 int ap__fork_setup(PyObject *module);
@@ -204,10 +233,10 @@ void ap__task_call(ap_pytask *task, PyObject **empty);
  * or decided from outside; then ap__task_settle_run must be called, attached. */
 bool ap__task_publish_try(ap_pytask *task);
 #ifndef Py_GIL_DISABLED
-/* Drops the caller's reference, detaches, and publishes then.  Attached before, detached after,
- * with the thread state in *thread.  False, and nothing done: the task is observed, or nobody
+/* Drops the caller's reference, detaches, and publishes then.  Attached before, detached after.
+ * False, and nothing done: the task is observed, or nobody
  * else holds it. */
-bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread);
+bool ap__task_hand_over(ap_pytask *task);
 #endif
 /* Tells that a task was seen to be done: pool.c, step 3.  Attached. */
 static inline void ap__task_seen_done(ap_pytask *task) {
@@ -233,6 +262,8 @@ void ap__stack_measure(void);
 /* If the calling thread is a worker of the task's pool and the task has not started: runs it
  * here.  1: it ran; 0: it did not; -1: RecursionError is set. */
 int ap__task_run_inline(ap_pytask *task);
+/* Runs and publishes a task, if it can be started, in the calling thread.  -1: RecursionError. */
+int ap__task_run_here(ap_pytask *task);
 /* Cancels a pending task. */
 bool ap__task_cancel(ap_pytask *task);
 /* Drops function, arguments and context.  By whoever moved the task out of PENDING. */
@@ -264,6 +295,11 @@ int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past)
 int ap__task_wait(ap_pytask *task, uint64_t deadline);
 /* The same for any word: waits while it holds `value`. */
 int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline);
+/* One sleep of such a wait, which `sleeps` others came before.  Signals are to be looked at next.
+ */
+void ap__word_sleep(ap_atomic_u32 *word, uint32_t value, uint64_t deadline, unsigned sleeps);
+/* When that sleep has to end, at the latest, for signals to be handled. */
+uint64_t ap__sleep_until(uint64_t deadline, unsigned sleeps);
 
 /* Threads that sleep in a wait of ours, and so have let go of the interpreter (block.c). */
 extern ap_atomic_u32 ap__sleeping;
@@ -281,7 +317,34 @@ extern PyTypeObject *ap__completions_type;
 int ap__completions_setup(PyObject *module);
 void ap__completions_post(PyObject *completions, ap_pytask *task);
 
+/* bound.c.  1: a place was taken; 0: the caller is to run the task; -1: the pool is closed;
+ * -2: exception. */
+int ap__bound_enter(ap_core *core, ap_on_full on_full);
+/* Gives a place back. */
+void ap__bound_leave(ap_core *core);
+/* Has those who wait for a place refused. */
+void ap__bound_close(ap_core *core);
+/* Around the moving of a task out of PENDING and its ap__bound_leave, by whoever may not be a
+ * worker of its pool. */
+static inline void ap__bound_pin(ap_pytask *task) {
+#ifdef Py_GIL_DISABLED
+    if (task->bounded)
+        ap_u32_add_seq_cst(&task->core->pins, 1);
+#else
+    (void)task;
+#endif
+}
+static inline void ap__bound_unpin(ap_pytask *task) {
+#ifdef Py_GIL_DISABLED
+    if (task->bounded)
+        ap_u32_sub_seq_cst(&task->core->pins, 1);
+#else
+    (void)task;
+#endif
+}
+
 int ap__pool_setup(PyObject *module);
+int ap__worker_setup(PyObject *module);
 /* Takes one idle worker out of the count; false if there is none.  Attached. */
 bool ap__core_count_on_idle(ap_core *core);
 extern ap_atomic_u32 ap__interpreter_exiting;

@@ -14,13 +14,15 @@
  * come before the thread has looked for a task.  The stdlib's pool has started a task for each
  * thread by then.  So cancelling sets one task aside for each thread that was started and has
  * not looked: it is promised to it, and is run.  The critical section makes the thread's look,
- * in the queues and at the promises, one step against that.
+ * in the queues and at the promises, one step against that.  A worker that is ended from outside
+ * with a task in its hands promises it to the thread that replaces it.
  */
 #include "bridge.h"
 
 #include <stdlib.h>
 
 PyTypeObject *ap__core_type;
+_Thread_local ap_core *ap__home;
 
 static ap_core *free_cores; /* guarded by the type's critical section */
 
@@ -35,8 +37,12 @@ static ap_core *core_acquire(void) {
         core->generation++;
     } else {
         core = aligned_alloc(AP_LINE, sizeof *core);
-        if (core)
+        if (core) {
             core->generation = 0;
+#ifdef Py_GIL_DISABLED
+            ap_u32_store_relaxed(&core->pins, 0);
+#endif
+        }
     }
     return core;
 }
@@ -51,11 +57,12 @@ static void core_recycle(ap_core *core) {
 }
 
 static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"max_workers", "shards", "cpus", "isolated", NULL};
-    unsigned int max_workers, shards = 0, cpus = 0;
+    static char *names[] = {"max_workers", "shards",  "cpus", "isolated",
+                            "max_pending", "on_full", NULL};
+    unsigned int max_workers, shards = 0, cpus = 0, max_pending = 0, on_full = AP_FULL_BLOCK;
     int isolated = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|IIp", names, &max_workers, &shards, &cpus,
-                                     &isolated))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|IIpII", names, &max_workers, &shards, &cpus,
+                                     &isolated, &max_pending, &on_full))
         return NULL;
     ap_core_object *self = (ap_core_object *)type->tp_alloc(type, 0);
     if (!self)
@@ -79,7 +86,11 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     core->max_workers = max_workers;
     core->isolated = isolated;
     core->cpus = cpus ? cpus : ap_cpu_count();
-    ap_u32_store_relaxed(&core->orphaned, 0);
+    core->max_pending = max_pending;
+    core->on_full = (ap_on_full)on_full;
+    ap_u32_store_relaxed(&core->pending, 0);
+    ap_u32_store_relaxed(&core->blocked, 0);
+    ap_u32_store_relaxed(&core->leave, 0);
     ap_u32_store_relaxed(&core->refuse, 0);
     ap_u32_store_relaxed(&core->cancelling, 0);
     ap_u32_store_relaxed(&core->started, 0);
@@ -98,15 +109,31 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     return (PyObject *)self;
 }
 
-Py_ssize_t ap__core_cancel_queued(ap_core *core) {
-    Py_ssize_t count = 0;
-    ap_task *header;
-    while ((header = ap_pool_take_try(core->pool))) {
-        ap_pytask *task = ap__task_from_header(header);
-        count += ap__task_cancel(task);
+/* Takes over the reference to `task`: in the critical section. */
+static void append(PyObject *list, ap_pytask *task) {
+    if (PyList_Append(list, (PyObject *)task) < 0)
+        PyErr_Clear(); /* out of memory: its reference is all that is lost */
+    else
         Py_DECREF(task);
+}
+
+void ap__core_cancel(ap_core_object *self, ap_pytask *task) {
+    if (!ap__task_cancel(task))
+        return;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    if (self->cancelled && PyList_Append(self->cancelled, (PyObject *)task) < 0)
+        PyErr_Clear();
+    Py_END_CRITICAL_SECTION();
+}
+
+void ap__core_cancel_queued(ap_core_object *self) {
+    ap_task *header;
+    while ((header = ap_pool_take_try(self->core->pool))) {
+        ap_pytask *task = ap__task_from_header(header);
+        ap__core_cancel(self, task);
+        Py_DECREF(task);
+        ap_pool_dealt(self->core->pool);
     }
-    return count;
 }
 
 /* In the critical section: a promised task, or NULL. */
@@ -132,6 +159,8 @@ ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker) {
     Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
     /* the promise first: what came after it was not promised, and is cancelled */
     task = pop_promised(self);
+    if (task && worker)
+        ap_worker_adopt(worker);
     ap_task *header = task || !worker ? NULL : ap_worker_take_try(worker);
     if (header)
         task = ap__task_from_header(header);
@@ -149,8 +178,35 @@ void ap__core_trim_promised(ap_core_object *self) {
         Py_END_CRITICAL_SECTION();
         if (!task)
             return;
-        ap__task_cancel(task);
+        /* those that run take it, if the pool is open; it is behind what came later */
+        if (ap_u32_load_relaxed(&self->core->started) &&
+            ap_pool_push(self->core->pool, &task->header) == AP_OK)
+            task = NULL;
+        else
+            ap__core_cancel(self, task);
+        Py_XDECREF(task);
+        ap_pool_dealt(self->core->pool);
+    }
+}
+
+void ap__core_promise(ap_core_object *self, ap_pytask *task) {
+    PyObject *fresh = PyList_New(0);
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    if (!self->promised) {
+        self->promised = fresh;
+        fresh = NULL;
+    }
+    if (self->promised && PyList_Append(self->promised, (PyObject *)task) == 0) {
         Py_DECREF(task);
+        task = NULL;
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(fresh);
+    if (task) { /* out of memory */
+        PyErr_Clear();
+        ap__core_cancel(self, task);
+        Py_DECREF(task);
+        ap_pool_dealt(self->core->pool);
     }
 }
 
@@ -162,10 +218,17 @@ static void core_dealloc(PyObject *op) {
         PyObject *error_type, *error, *traceback;
         PyErr_Fetch(&error_type, &error, &traceback);
         ap_pool_close(core->pool);
-        ap__core_cancel_queued(core); /* no worker is left, and nobody can add one */
+        ap__core_cancel_queued(self); /* no worker is left, and nobody can add one */
         ap_u32_store_relaxed(&core->begun, ap_u32_load_relaxed(&core->started));
         ap__core_trim_promised(self);
         Py_CLEAR(self->promised);
+        Py_CLEAR(self->cancelled);
+#ifdef Py_GIL_DISABLED
+        /* seq_cst pairs with the pinning of bound.c, which comes before a task is no longer queued
+         */
+        while (ap_u32_load_seq_cst(&core->pins))
+            ap_cpu_yield();
+#endif
         ap_pool_release(core->pool);
         core->pool = NULL;
         core_recycle(core);
@@ -178,6 +241,7 @@ static void core_dealloc(PyObject *op) {
 void ap__core_close(ap_core *core) {
     ap_u32_store_seq_cst(&core->refuse, 1);
     ap_pool_close(core->pool);
+    ap__bound_close(core);
 }
 
 static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
@@ -185,13 +249,21 @@ static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     Py_RETURN_NONE;
 }
 
-static PyObject *core_cancel_pending(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+/* cancel_pending(collect): with `collect`, take_cancelled gives those that were cancelled. */
+static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     ap_core_object *self = (ap_core_object *)op;
     ap_core *core = self->core;
-    PyObject *fresh = PyList_New(0);
-    if (!fresh)
+    PyObject *fresh = PyList_New(0), *cancelled = PyList_New(0);
+    if (!fresh || !cancelled) {
+        Py_XDECREF(fresh);
+        Py_XDECREF(cancelled);
         return NULL;
+    }
     Py_BEGIN_CRITICAL_SECTION(op);
+    if (collect == Py_True && !self->cancelled) {
+        self->cancelled = cancelled;
+        cancelled = NULL;
+    }
     if (!self->promised) {
         self->promised = fresh;
         fresh = NULL;
@@ -199,19 +271,53 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *Py_UNUSED(ignored))
     ap_task *header;
     while ((uint32_t)PyList_GET_SIZE(self->promised) < unbegun(core) &&
            (header = ap_pool_take_try(core->pool))) {
-        ap_pytask *task = ap__task_from_header(header);
-        if (PyList_Append(self->promised, (PyObject *)task) < 0)
-            PyErr_Clear(); /* out of memory: it is not run; its reference is all that is lost */
-        else
-            Py_DECREF(task);
+        append(self->promised, ap__task_from_header(header));
     }
     Py_END_CRITICAL_SECTION();
     Py_XDECREF(fresh);
+    Py_XDECREF(cancelled);
     ap_u32_store_seq_cst(&core->cancelling, 1);
-    return PyLong_FromSsize_t(ap__core_cancel_queued(core));
+    ap__core_cancel_queued(self);
+    Py_RETURN_NONE;
 }
 
-/* A task taken out of the queue, with the queue's reference, or None. */
+static PyObject *core_take_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    ap_core_object *self = (ap_core_object *)op;
+    PyObject *list;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    list = self->cancelled;
+    self->cancelled = NULL;
+    Py_END_CRITICAL_SECTION();
+    return list ? list : PyList_New(0);
+}
+
+/* wait_quiet(timeout): whether everything that was submitted has ended. */
+static PyObject *core_wait_quiet(PyObject *op, PyObject *timeout) {
+    ap_core *core = ((ap_core_object *)op)->core;
+    uint64_t deadline;
+    bool past;
+    if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
+        return NULL;
+    if (ap__home == core) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "a task cannot wait for its own pool to be idle: it would wait for itself");
+        return NULL;
+    }
+    for (unsigned sleeps = 0;; sleeps++) {
+        if (ap_pool_is_quiet(core->pool))
+            Py_RETURN_TRUE;
+        if (sleeps && PyErr_CheckSignals() < 0)
+            return NULL;
+        if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
+            Py_RETURN_FALSE;
+        uint64_t until = ap__sleep_until(deadline, sleeps);
+        Py_BEGIN_ALLOW_THREADS(void) ap_pool_wait_quiet(core->pool, until);
+        Py_END_ALLOW_THREADS
+    }
+}
+
+/* A task taken out of the queue, with the queue's reference, or None.  Once it is dealt with,
+ * `dealt` says so. */
 static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core_object *self = (ap_core_object *)op;
     ap_task *header = ap_pool_take_try(self->core->pool);
@@ -222,6 +328,40 @@ static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     task = pop_promised(self);
     Py_END_CRITICAL_SECTION();
     return task ? (PyObject *)task : Py_NewRef(Py_None);
+}
+
+static PyObject *core_dealt(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    ap_pool_dealt(((ap_core_object *)op)->core->pool);
+    Py_RETURN_NONE;
+}
+
+/* A worker thread has ended, is not replaced, and others may have to do what was promised to it. */
+static PyObject *core_lose_worker(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    ap_core_object *self = (ap_core_object *)op;
+    uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;
+    ap__core_trim_promised(self);
+    if (!rest)
+        ap__core_cancel_queued(self); /* nobody will come: visibly, not for ever */
+    Py_RETURN_NONE;
+}
+
+/* The next `count` workers that look for a task return from their loop, as by a fault. */
+static PyObject *core_fault_end_workers(PyObject *op, PyObject *count) {
+    unsigned long value = PyLong_AsUnsignedLong(count);
+    if (PyErr_Occurred())
+        return NULL;
+    ap_u32_add_relaxed(&((ap_core_object *)op)->core->leave, (uint32_t)value & 0xffff);
+    Py_RETURN_NONE;
+}
+
+/* enter(), by a worker thread at its begin: it is one of the core's from now on. */
+static PyObject *core_enter(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    ap__home = ((ap_core_object *)op)->core;
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_is_home(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(ap__home == ((ap_core_object *)op)->core);
 }
 
 static PyObject *core_started_add(PyObject *op, PyObject *arg) {
@@ -245,21 +385,39 @@ static PyObject *core_pool_address(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromVoidPtr(((ap_core_object *)op)->core->pool);
 }
 
+static PyObject *core_blocked(PyObject *op, void *Py_UNUSED(closure)) {
+    return PyLong_FromUnsignedLong(ap_u32_load_acquire(&((ap_core_object *)op)->core->blocked));
+}
+
+static PyObject *core_leave(PyObject *op, void *Py_UNUSED(closure)) {
+    return PyLong_FromUnsignedLong(ap_u32_load_relaxed(&((ap_core_object *)op)->core->leave));
+}
+
 static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure)) {
     return PyLong_FromUnsignedLong(ap_u32_load_acquire(&((ap_core_object *)op)->core->started));
 }
 
 static PyMethodDef core_methods[] = {
     {"close", core_close, METH_NOARGS, "Refuse further tasks; workers leave once all ran."},
-    {"cancel_pending", core_cancel_pending, METH_NOARGS,
-     "Cancel every queued task, and every one that a worker takes from now on."},
+    {"cancel_pending", core_cancel_pending, METH_O,
+     "Cancel every queued task, and every one that a worker takes from now on; collect them?"},
+    {"take_cancelled", core_take_cancelled, METH_NOARGS, "The tasks that were collected."},
+    {"wait_quiet", core_wait_quiet, METH_O, "Wait until all has ended; False on timeout."},
     {"take", core_take, METH_NOARGS, "Take one queued task out of the queue, or None."},
+    {"dealt", core_dealt, METH_NOARGS, "A task that was taken has been dealt with."},
+    {"enter", core_enter, METH_NOARGS, "The calling thread is a worker thread of this core."},
+    {"is_home", core_is_home, METH_NOARGS, "Whether it is."},
+    {"lose_worker", core_lose_worker, METH_NOARGS, "A worker thread is gone for good."},
+    {"fault_end_workers", core_fault_end_workers, METH_O,
+     "For tests: the next so many workers that look for a task return from their loop."},
     {"started_add", core_started_add, METH_O, "Correct the count of worker threads."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef core_getset[] = {
     {"pending", core_pending, NULL, "Tasks queued and not taken by a worker.", NULL},
+    {"blocked", core_blocked, NULL, "Threads that wait for a place: max_pending.", NULL},
+    {"leave", core_leave, NULL, "Workers that fault_end_workers has yet to end.", NULL},
     {"address", core_address, NULL, "What ap_python_worker_run takes.", NULL},
     {"pool_address", core_pool_address, NULL, "The ap_pool, for _core.lib.", NULL},
     {"started", core_started, NULL, "Worker threads that were started.", NULL},
@@ -267,8 +425,9 @@ static PyGetSetDef core_getset[] = {
 };
 
 static PyType_Slot core_slots[] = {
-    {Py_tp_doc, "Core(max_workers, shards=0, cpus=0, isolated=False): the scheduler and what its "
-                "users share."},
+    {Py_tp_doc,
+     "Core(max_workers, shards=0, cpus=0, isolated=False, max_pending=0, on_full=0): the "
+     "scheduler and what its users share."},
     {Py_tp_new, core_new},
     {Py_tp_dealloc, core_dealloc},
     {Py_tp_methods, core_methods},

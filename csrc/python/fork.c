@@ -43,7 +43,7 @@ static PyObject *orphan(PyObject *Py_UNUSED(module), PyObject *core) {
         PyErr_SetString(PyExc_TypeError, "expected a Core");
         return NULL;
     }
-    ap_u32_store_relaxed(&((ap_core_object *)core)->core->orphaned, 1);
+    ap_u32_or_relaxed(&((ap_core_object *)core)->core->leave, AP_ORPHANED);
     Py_INCREF(core);
     Py_RETURN_NONE;
 }
@@ -51,6 +51,7 @@ static PyObject *orphan(PyObject *Py_UNUSED(module), PyObject *core) {
 /* after_fork(): in a child, once: the tasks that this thread is running survive. */
 static PyObject *after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     ap_wait_after_fork();
+    ap__home = NULL; /* the thread of a worker lives on as the child's main thread */
     for (ap_frame *frame = ap__frames; frame; frame = frame->outer)
         frame->task->survives = true;
     Py_RETURN_NONE;

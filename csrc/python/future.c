@@ -34,6 +34,13 @@ static PyObject *outcome_of(PyObject *op, uint32_t state, bool *failed, PyObject
     return self->outcome;
 }
 
+/* Somebody sees the exception of a failed task. */
+static void note_look(PyObject *op) {
+    ap_pytask *self = (ap_pytask *)op;
+    if (!(ap_u32_load_relaxed(&self->state) & AP_LOOKED))
+        ap_u32_or_relaxed(&self->state, AP_LOOKED);
+}
+
 /* The same for a user who looks at a done task; -1 with CancelledError if it was cancelled. */
 static int settled_outcome(PyObject *op, uint32_t state, PyObject **outcome, bool *failed,
                            PyObject **traceback) {
@@ -43,6 +50,8 @@ static int settled_outcome(PyObject *op, uint32_t state, PyObject **outcome, boo
         return -1;
     }
     *outcome = outcome_of(op, state, failed, traceback);
+    if (*failed)
+        note_look(op);
     return 0;
 }
 
@@ -155,6 +164,8 @@ static PyObject *task_snapshot(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     PyObject *outcome = outcome_of(op, state, &failed, &traceback);
     if (!outcome)
         outcome = none;
+    if (failed)
+        note_look(op);
     return PyTuple_Pack(4, Py_True, Py_False, failed ? none : outcome, failed ? outcome : none);
 }
 
@@ -226,13 +237,20 @@ static PyObject *task_set_exception(PyObject *op, PyObject *exception) {
 static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_pytask *self = (ap_pytask *)op;
     uint32_t state = state_of(op);
-    while ((state & AP_STATE) == AP_PENDING) {
+    bool started = false;
+    ap__bound_pin(self);
+    while (!started && (state & AP_STATE) == AP_PENDING) {
         /* as ap__task_start, and also by whoever took the call out */
-        if (ap_u32_cas_acq_rel(&self->state, &state, (state & ~(uint32_t)AP_TAKEN) | AP_RUNNING)) {
-            if (!(state & AP_TAKEN))
-                ap__task_drop_call(self);
-            Py_RETURN_TRUE;
-        }
+        started =
+            ap_u32_cas_acq_rel(&self->state, &state, (state & ~(uint32_t)AP_TAKEN) | AP_RUNNING);
+    }
+    if (started && !(state & AP_TAKEN) && self->bounded)
+        ap__bound_leave(self->core);
+    ap__bound_unpin(self);
+    if (started) {
+        if (!(state & AP_TAKEN))
+            ap__task_drop_call(self);
+        Py_RETURN_TRUE;
     }
     if ((state_of(op) & AP_STATE) == AP_CANCELLED)
         Py_RETURN_FALSE;
@@ -253,11 +271,19 @@ static PyObject *task_invoke_callbacks(PyObject *op, PyObject *Py_UNUSED(ignored
 static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_pytask *self = (ap_pytask *)op;
     uint32_t state = ap_u32_load_relaxed(&self->state);
-    do {
-        if ((state & (AP_STATE | AP_TAKEN)) != AP_PENDING || !self->core)
-            Py_RETURN_NONE;
+    bool taken = false;
+    if (!self->core)
+        Py_RETURN_NONE;
+    ap__bound_pin(self);
+    while (!taken && (state & (AP_STATE | AP_TAKEN)) == AP_PENDING) {
         /* acquire pairs with the queue's hand-over: the call is visible */
-    } while (!ap_u32_cas_acq_rel(&self->state, &state, state | AP_TAKEN));
+        taken = ap_u32_cas_acq_rel(&self->state, &state, state | AP_TAKEN);
+    }
+    if (taken && self->bounded)
+        ap__bound_leave(self->core);
+    ap__bound_unpin(self);
+    if (!taken)
+        Py_RETURN_NONE;
     PyObject *names = self->outcome, *values = self->args, *fn = self->fn;
     PyObject *context = self->context;
     size_t nargs = self->nargs;
@@ -315,6 +341,8 @@ static PyObject *task_get_exception(PyObject *op, void *Py_UNUSED(closure)) {
     PyObject *traceback, *outcome = NULL;
     if ((state & AP_STATE) == AP_FINISHED)
         outcome = outcome_of(op, state, &failed, &traceback);
+    if (outcome && failed)
+        note_look(op);
     return Py_NewRef(outcome && failed ? outcome : Py_None);
 }
 

@@ -3,13 +3,14 @@
 #include "worker.h"
 
 /* configure(task_type, CancelledError, InvalidStateError, SubmitError, log_callback, log_state,
- * breathe) */
+ * breathe, PendingLimitError, unobserved) */
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *type;
     ap_hooks hooks = ap__hooks;
-    if (!PyArg_ParseTuple(args, "O!OOOOOO", &PyType_Type, &type, &hooks.cancelled_error,
+    if (!PyArg_ParseTuple(args, "O!OOOOOOOO", &PyType_Type, &type, &hooks.cancelled_error,
                           &hooks.invalid_state_error, &hooks.submit_error, &hooks.log_callback,
-                          &hooks.log_state, &hooks.breathe))
+                          &hooks.log_state, &hooks.breathe, &hooks.pending_limit_error,
+                          &hooks.unobserved))
         return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)type, ap__task_base_type)) {
         PyErr_SetString(PyExc_TypeError, "the task type must inherit TaskBase");
@@ -21,6 +22,8 @@ static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_INCREF(hooks.log_callback);
     Py_INCREF(hooks.log_state);
     Py_INCREF(hooks.breathe);
+    Py_INCREF(hooks.pending_limit_error);
+    Py_INCREF(hooks.unobserved);
     ap__hooks = hooks;
     ap__task_type = (PyTypeObject *)Py_NewRef(type);
     Py_RETURN_NONE;
@@ -67,7 +70,7 @@ int ap_python_bind(void *pointer) {
     if (PyModule_AddFunctions(module, functions) < 0 || ap__core_setup(module) < 0 ||
         ap__task_setup(module) < 0 || ap__condition_setup(module) < 0 ||
         ap__completions_setup(module) < 0 || ap__pool_setup(module) < 0 ||
-        ap__fork_setup(module) < 0)
+        ap__fork_setup(module) < 0 || ap__worker_setup(module) < 0)
         code = -1;
 #ifdef Py_GIL_DISABLED
     if (code == 0 && PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0)

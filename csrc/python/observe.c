@@ -202,6 +202,7 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
         if (!again) {
             ap__task_await_handover(task);
             before = ap_u32_load_relaxed(&task->state);
+            ap__bound_pin(task);
             /* an override decides once; its outcome is in place before the state says so */
             while (((1u << (before & AP_STATE)) & from)) {
                 if (to & AP_OVERRIDE) {
@@ -219,6 +220,9 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
                     observer->outcome = observer->traceback = NULL;
                 }
             }
+            if (changed && task->bounded && (before & (AP_STATE | AP_TAKEN)) == AP_PENDING)
+                ap__bound_leave(task->core);
+            ap__bound_unpin(task);
             if (changed && observer) {
                 waiters = Py_XNewRef(observer->waiters);
                 callbacks = observer->callbacks;

@@ -115,25 +115,22 @@ static int start_worker(PyObject *op, ap_core *core) {
     if (!others) {
         /* nobody will come: what was accepted is visibly cancelled */
         PyErr_Fetch(&type, &error, &traceback);
-        ap__core_cancel_queued(core);
+        ap__core_cancel_queued(((ap_pool_base *)op)->core);
         PyErr_Restore(type, error, traceback);
     }
     return -1;
 }
 
-static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames) {
-    if (nargs < 1) {
-        PyErr_SetString(PyExc_TypeError, "submit() missing 1 required positional argument: 'fn'");
-        return NULL;
-    }
-    ap_core *core = open_core(op);
-    if (!core)
-        return NULL;
+/* Makes a task and queues it. */
+static PyObject *enqueue(PyObject *op, ap_core *core, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames) {
     ap_pytask *task =
         ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames, core->isolated);
-    if (!task)
+    if (!task) {
+        if (core->max_pending)
+            ap__bound_leave(core);
         return NULL;
+    }
     bool starting_up = is_starting_up(core);
     task->counted = starting_up && ap__core_count_on_idle(core);
     bool needs_worker = starting_up && !task->counted;
@@ -149,6 +146,74 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
         return NULL;
     }
     return (PyObject *)task;
+}
+
+/* Makes a task and runs it in the calling thread.  Ctrl-C while it runs is the caller's too. */
+static PyObject *run_in_caller(ap_core *core, PyObject *const *args, Py_ssize_t nargs,
+                               PyObject *kwnames) {
+    ap_pytask *task =
+        ap__task_new(core, args[0], args + 1, (size_t)nargs - 1, kwnames, core->isolated);
+    if (!task)
+        return NULL;
+    task->bounded = false; /* it has no place */
+    ap__task_unqueue(task);
+    if (ap__task_run_here(task) < 0) {
+        Py_DECREF(task);
+        return NULL;
+    }
+    if (task->failed && PyErr_GivenExceptionMatches(task->outcome, PyExc_KeyboardInterrupt) &&
+        PyThread_get_thread_ident() == ap__hooks.main_thread) {
+        PyErr_Restore(Py_NewRef(Py_TYPE(task->outcome)), Py_NewRef(task->outcome),
+                      Py_XNewRef(task->args));
+        Py_DECREF(task);
+        return NULL;
+    }
+    return (PyObject *)task;
+}
+
+/* submit, or try_submit with AP_FULL_RAISE, of a pool with max_pending. */
+static PyObject *submit_bounded(PyObject *op, ap_core *core, ap_on_full on_full,
+                                PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+    switch (ap__bound_enter(core, on_full)) {
+    case 1:
+        return enqueue(op, core, args, nargs, kwnames);
+    case 0:
+        return run_in_caller(core, args, nargs, kwnames);
+    case -1:
+        refuse(op);
+        return NULL;
+    default:
+        return NULL;
+    }
+}
+
+static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames) {
+    if (nargs < 1) {
+        PyErr_SetString(PyExc_TypeError, "submit() missing 1 required positional argument: 'fn'");
+        return NULL;
+    }
+    ap_core *core = open_core(op);
+    if (!core)
+        return NULL;
+    if (AP_UNLIKELY(core->max_pending))
+        return submit_bounded(op, core, core->on_full, args, nargs, kwnames);
+    return enqueue(op, core, args, nargs, kwnames);
+}
+
+static PyObject *pool_try_submit(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                                 PyObject *kwnames) {
+    if (nargs < 1) {
+        PyErr_SetString(PyExc_TypeError,
+                        "try_submit() missing 1 required positional argument: 'fn'");
+        return NULL;
+    }
+    ap_core *core = open_core(op);
+    if (!core)
+        return NULL;
+    if (core->max_pending)
+        return submit_bounded(op, core, AP_FULL_RAISE, args, nargs, kwnames);
+    return enqueue(op, core, args, nargs, kwnames);
 }
 
 /* ---- many at once ---------------------------------------------------------------------- */
@@ -231,6 +296,11 @@ static PyObject *pool_submit_rows(PyObject *op, PyObject *args) {
     batch self = {.pool = op, .core = core, .tasks = PyList_New(0)};
     if (!self.tasks)
         return NULL;
+    if (core->max_pending) {
+        Py_DECREF(self.tasks);
+        PyErr_SetString(PyExc_RuntimeError, "a pool with max_pending takes its tasks one by one");
+        return NULL;
+    }
     bool isolated = core->isolated;
     size_t published = 0;
     uint64_t oldest = 0;
@@ -342,7 +412,12 @@ static PyMethodDef pool_methods[] = {
      "May be called from any thread, also from tasks, signal handlers and finalizers.  Whatever\n"
      "fn raises, and a TypeError if it cannot be called, is raised by the Task's result().\n"
      "RuntimeError after shutdown(), BrokenThreadPool after an initializer failed, SubmitError\n"
-     "when memory has run out; a refused call leaves nothing behind."},
+     "when memory has run out; a refused call leaves nothing behind.  With max_pending, on_full\n"
+     "says what happens when that many tasks have not started."},
+    {"try_submit", METHOD(pool_try_submit), METH_FASTCALL | METH_KEYWORDS,
+     "try_submit($self, fn, /, *args, **kwargs)\n--\n\n"
+     "Submit as submit() does, but never wait.\n\n"
+     "PendingLimitError, at once, when max_pending tasks have not started, whatever on_full is."},
     {"_submit_rows", pool_submit_rows, METH_VARARGS, NULL},
     {"_bind", pool_bind, METH_VARARGS, NULL},
     {"_rebind", pool_rebind, METH_O, NULL},

@@ -37,8 +37,11 @@ bool ap__task_start(ap_pytask *task) {
     uint32_t state = ap_u32_load_relaxed(&task->state);
     while ((state & (AP_STATE | AP_TAKEN)) == AP_PENDING) {
         /* acquire pairs with the queue's hand-over; release with readers of "running" */
-        if (ap_u32_cas_acq_rel(&task->state, &state, state | AP_RUNNING))
+        if (ap_u32_cas_acq_rel(&task->state, &state, state | AP_RUNNING)) {
+            if (AP_UNLIKELY(task->bounded))
+                ap__bound_leave(task->core);
             return true;
+        }
     }
     return false;
 }
@@ -203,7 +206,7 @@ bool ap__task_publish_try(ap_pytask *task) {
 }
 
 #ifndef Py_GIL_DISABLED
-bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread) {
+bool ap__task_hand_over(ap_pytask *task) {
     if (Py_REFCNT(task) == 1)
         return false;
     uint32_t state = ap_u32_load_relaxed(&task->state);
@@ -212,7 +215,7 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread) {
     task->handed_over = true; /* the GIL orders this before its readers */
     task->nargs = task->core->generation;
     Py_DECREF(task);
-    *thread = PyEval_SaveThread();
+    (void)PyEval_SaveThread();
     /* release pairs with the acquire load of whoever reads the outcome */
     if (ap_u32_exchange_acq_rel(&task->state, AP_FINISHED) & AP_WAITED)
         ap_wake_u32(&task->state, UINT32_MAX);
@@ -221,7 +224,7 @@ bool ap__task_hand_over(ap_pytask *task, PyThreadState **thread) {
 #endif
 
 static bool is_orphan(ap_pytask *task) {
-    return task->core && ap_u32_load_relaxed(&task->core->orphaned);
+    return task->core && ap__core_is_orphaned(task->core);
 }
 
 void ap__task_await_handover(ap_pytask *task) {
@@ -261,6 +264,25 @@ static bool stack_is_used_up(void) {
     return (uintptr_t)&here < stack_limit;
 }
 
+/* Calls and publishes a started task on top of what this thread is doing. */
+static void run_started(ap_pytask *task) {
+    PyObject *empty = NULL;
+    if (task->isolated && !task->context) {
+        empty = PyContext_New();
+        if (!empty || PyContext_Enter(empty) < 0) {
+            PyErr_Clear(); /* out of memory: run in the context of the caller */
+            Py_CLEAR(empty);
+        }
+    }
+    ap__task_call(task, &empty);
+    if (empty) {
+        if (PyContext_Exit(empty) < 0)
+            PyErr_WriteUnraisable(NULL);
+        Py_DECREF(empty);
+    }
+    ap__task_publish(task);
+}
+
 int ap__task_run_inline(ap_pytask *task) {
     ap_worker *worker = ap_worker_current();
     if (!worker || !task->core || ap_worker_pool(worker) != task->core->pool)
@@ -276,23 +298,18 @@ int ap__task_run_inline(ap_pytask *task) {
     if (Py_EnterRecursiveCall(" while running a task that its own worker waits for"))
         return -1;
     int ran = ap__task_start(task);
-    if (ran) {
-        PyObject *empty = NULL;
-        if (task->isolated && !task->context) {
-            empty = PyContext_New();
-            if (!empty || PyContext_Enter(empty) < 0) {
-                PyErr_Clear(); /* out of memory: run in the context of the task that waits */
-                Py_CLEAR(empty);
-            }
-        }
-        ap__task_call(task, &empty);
-        if (empty) {
-            if (PyContext_Exit(empty) < 0)
-                PyErr_WriteUnraisable(NULL);
-            Py_DECREF(empty);
-        }
-        ap__task_publish(task);
-    }
+    if (ran)
+        run_started(task);
+    Py_LeaveRecursiveCall();
+    return ran;
+}
+
+int ap__task_run_here(ap_pytask *task) {
+    if (Py_EnterRecursiveCall(" while running a task in place of its pool"))
+        return -1;
+    int ran = ap__task_start(task);
+    if (ran)
+        run_started(task);
     Py_LeaveRecursiveCall();
     return ran;
 }

@@ -70,6 +70,7 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
     task->context = context;
     task->has_context = context != NULL;
     task->isolated = isolated;
+    task->bounded = core->max_pending != 0;
     return task;
 
 fail:
@@ -79,6 +80,10 @@ fail:
 }
 
 void ap__task_unqueue(ap_pytask *task) {
+    if (task->bounded) {
+        task->bounded = false;
+        ap__bound_leave(task->core);
+    }
     Py_DECREF(task);
 }
 
@@ -173,7 +178,45 @@ static PyType_Spec task_spec = {
     .slots = task_slots,
 };
 
+/* ---- failures that nobody looked at ------------------------------------------------------ */
+
+/* Runs when a task dies, while somebody wants to know; the task may be revived. */
+static void task_finalize(PyObject *op) {
+    ap_pytask *self = (ap_pytask *)op;
+    ap__task_await_handover(self);
+    uint32_t state = ap_u32_load_acquire(&self->state);
+    if ((state & (AP_STATE | AP_LOOKED)) != AP_FINISHED)
+        return;
+    if (!(state & AP_OVERRIDE ? self->observer->failed : self->failed))
+        return;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *none = PyObject_CallOneArg(ap__hooks.unobserved, op);
+    if (!none)
+        PyErr_WriteUnraisable(ap__hooks.unobserved);
+    Py_XDECREF(none);
+    PyErr_Restore(type, error, traceback);
+}
+
+/* watch_unobserved(flag): whether hooks.unobserved is to be called.  The finalizer is there only
+ * then, as it costs something for every task that dies. */
+static PyObject *watch_unobserved(PyObject *Py_UNUSED(module), PyObject *flag) {
+    int wanted = PyObject_IsTrue(flag);
+    if (wanted < 0)
+        return NULL;
+    ap__task_type->tp_finalize = wanted ? task_finalize : NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"watch_unobserved", watch_unobserved, METH_O,
+     "Whether failed tasks that die and that nobody looked at are to be reported."},
+    {NULL, NULL, 0, NULL},
+};
+
 int ap__task_setup(PyObject *module) {
+    if (PyModule_AddFunctions(module, functions) < 0)
+        return -1;
     ap__task_base_type = (PyTypeObject *)PyType_FromSpec(&task_spec);
     return ap__task_base_type
                ? PyModule_AddObjectRef(module, "TaskBase", (PyObject *)ap__task_base_type)

@@ -10,6 +10,10 @@
  *     outcome that somebody observes is published attached.
  *  3  It searches for a while, then parks; a task found, it waits briefly for the interpreter to
  *     be let go before it queues up for it.
+ *  4  If an exception was sent to the thread from outside (PyThreadState_SetAsyncExc) while no task
+ *     ran, it leaves: the exception is nobody's but the thread's.  What it holds in its hands is
+ *     promised to the thread that replaces it (core.c, _threads.py); its ring is stolen, or that
+ *     thread's.
  *
  * `idled` and `busy` are explained in pool.c and block.c.
  */
@@ -22,15 +26,20 @@
 #define HANDOVER_PAUSES 80
 
 typedef struct {
+    ap_core_object *object;
     ap_core *core;
     ap_worker *worker;
-    PyThreadState *thread; /* while detached */
-    ap_pytask *last;       /* called, not published, and referred to */
-    PyObject *empty;       /* a context, entered and empty, for isolated tasks */
-    uint64_t tick;         /* of the clock, at the last let_others_run */
-    bool counted;          /* in core->idled since it last found a task */
+    PyThreadState *thread;
+    ap_pytask *last; /* called, not published, and referred to */
+    PyObject *empty; /* a context, entered and empty, for isolated tasks */
+    uint64_t tick;   /* of the clock, at the last let_others_run */
+    bool counted;    /* in core->idled since it last found a task */
     bool busy;
+    bool ended; /* from outside, or by a fault */
 } loop;
+
+/* What ended this thread from outside, until the Python layer asks for it. */
+static _Thread_local PyObject *ended_by;
 
 static void attach(loop *self) {
     PyEval_RestoreThread(self->thread);
@@ -48,6 +57,30 @@ static void await_release(ap_pytask *task) {
 #endif
 }
 
+/* Goes through the eval loop once.  If that raises, it was sent to this thread from outside. */
+static void breathe(loop *self) {
+    PyObject *none = PyObject_CallNoArgs(ap__hooks.breathe);
+    Py_XDECREF(none);
+    if (none)
+        return;
+    self->ended = true;
+    PyObject *type, *traceback;
+    Py_CLEAR(ended_by);
+    PyErr_Fetch(&type, &ended_by, &traceback);
+    PyErr_NormalizeException(&type, &ended_by, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+}
+
+/* Whether an exception waits for this thread to enter the eval loop. */
+static bool is_struck(loop *self) {
+#ifdef Py_GIL_DISABLED
+    return _Py_atomic_load_ptr_relaxed(&self->thread->async_exc) != NULL;
+#else
+    return self->thread->async_exc != NULL;
+#endif
+}
+
 /* Lets the eval loop do what it does between instructions: hand the GIL to whoever has asked for
  * it, with a switch that the asker is sure to win.  (To detach and attach again would wake the
  * asker without that, and start its waiting anew.)  Once per tick of the clock. */
@@ -57,10 +90,7 @@ static void let_others_run(loop *self) {
     if (AP_LIKELY(tick == self->tick))
         return;
     self->tick = tick;
-    PyObject *none = PyObject_CallNoArgs(ap__hooks.breathe);
-    if (!none)
-        PyErr_WriteUnraisable(NULL); /* sent to this thread from outside, between two tasks */
-    Py_XDECREF(none);
+    breathe(self);
 #else
     (void)self;
 #endif
@@ -102,7 +132,7 @@ static ap_task *go_dry(loop *self) {
     ap_pytask *last = self->last;
     self->last = NULL;
 #ifndef Py_GIL_DISABLED
-    if (last && ap__task_hand_over(last, &self->thread)) {
+    if (last && ap__task_hand_over(last)) {
         count_idle(self);
     } else
 #endif
@@ -112,7 +142,7 @@ static ap_task *go_dry(loop *self) {
             ap__task_publish(last);
             Py_DECREF(last);
         }
-        self->thread = PyEval_SaveThread();
+        (void)PyEval_SaveThread();
     }
     ap_task *task;
     while (!(task = ap_worker_search(self->worker))) {
@@ -125,13 +155,26 @@ static ap_task *go_dry(loop *self) {
     return task;
 }
 
-/* Runs a task that is the worker's to run, and keeps it as `last`. */
+/* Counts the worker as no longer idle; `task` is what it goes on with, or NULL. */
+static void uncount_idle(loop *self, ap_pytask *task) {
+    if (!self->counted)
+        return;
+    self->counted = false;
+    if (!task || !task->counted)
+        (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy, or gone */
+}
+
+/* Runs a task that is the worker's to run, and keeps it as `last`.  Or leaves it to another. */
 static void run_one(loop *self, ap_pytask *task) {
     set_busy(self, true);
-    if (self->counted) {
-        self->counted = false;
-        if (!task->counted)
-            (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy */
+    uncount_idle(self, task);
+    if (AP_UNLIKELY(is_struck(self)))
+        breathe(self);
+    if (AP_UNLIKELY(self->ended)) {
+        ap__core_promise(self->object, task);
+        if (self->worker)
+            ap_worker_disown(self->worker);
+        return;
     }
     if (ap__task_start(task)) {
         ap__task_call(task, &self->empty);
@@ -142,13 +185,25 @@ static void run_one(loop *self, ap_pytask *task) {
     let_others_run(self);
 }
 
-/* In a forked child, in the thread that forked: the queues are the parent's. */
-static bool is_orphaned(loop *self) {
-    return AP_UNLIKELY(ap_u32_load_relaxed(&self->core->orphaned));
+/* Whether to leave the loop: in a forked child, where the queues are the parent's; because the
+ * thread was ended from outside; or by an injected fault. */
+static bool must_leave(loop *self) {
+    uint32_t leave = ap_u32_load_relaxed(&self->core->leave);
+    if (AP_UNLIKELY(self->ended))
+        return true;
+    while (AP_UNLIKELY(leave != 0)) {
+        if (leave & AP_ORPHANED)
+            return true;
+        if (ap_u32_cas_acq_rel(&self->core->leave, &leave, leave - 1)) {
+            self->ended = true;
+            return true;
+        }
+    }
+    return false;
 }
 
 static void run_all(loop *self) {
-    while (!is_orphaned(self)) {
+    while (!must_leave(self)) {
         ap_task *header = ap_worker_take_try(self->worker);
         if (!header) {
             header = go_dry(self);
@@ -159,40 +214,72 @@ static void run_all(loop *self) {
         }
         ap_pytask *task = ap__task_from_header(header);
         if (ap_u32_load_relaxed(&self->core->cancelling))
-            ap__task_cancel(task);
+            ap__core_cancel(self->object, task);
         run_one(self, task);
     }
+}
+
+/* The attached life of a thread that has become a worker, or came too late: a pool that has ended
+ * may still have promised it a task. */
+static int live(loop *self, bool is_worker) {
+    ap_pytask *first = ap__core_take_first(self->object, self->worker);
+    if (self->core->isolated) {
+        self->empty = PyContext_New();
+        if (!self->empty || PyContext_Enter(self->empty) < 0) {
+            PyErr_Clear(); /* out of memory: tasks run in the thread's context */
+            Py_CLEAR(self->empty);
+        }
+    }
+    if (first)
+        run_one(self, first);
+    if (is_worker)
+        run_all(self);
+    if (self->last)
+        publish_last(self);
+    set_busy(self, false);
+    bool orphaned = ap__core_is_orphaned(self->core);
+    if (self->ended && !orphaned) {
+        uncount_idle(self, NULL);
+        ap_u32_sub_relaxed(&self->core->begun, 1); /* the next will begin in its place */
+    }
+    if (is_worker && !orphaned)
+        ap_worker_end(self->worker);
+    if (first && !is_worker && !self->ended)
+        ap_pool_dealt(self->core->pool);
+    if (self->empty) {
+        if (PyContext_Exit(self->empty) < 0)
+            PyErr_WriteUnraisable(NULL);
+        Py_DECREF(self->empty);
+    }
+    return self->ended && !orphaned ? AP_PYTHON_WORKER_ENDED : AP_OK;
 }
 
 int ap_python_worker_run(void *core_object) {
     PyGILState_STATE state = PyGILState_Ensure();
     ap_core_object *object = (ap_core_object *)Py_NewRef((PyObject *)core_object);
-    loop self = {.core = object->core};
+    loop self = {.object = object, .core = object->core, .thread = PyThreadState_Get()};
     ap__stack_measure();
     int code = ap_worker_begin(self.core->pool, &self.worker);
-    ap_pytask *first = ap__core_take_first(object, code == AP_OK ? self.worker : NULL);
-    if (self.core->isolated) {
-        self.empty = PyContext_New();
-        if (!self.empty || PyContext_Enter(self.empty) < 0) {
-            PyErr_Clear(); /* out of memory: tasks run in the thread's context */
-            Py_CLEAR(self.empty);
-        }
-    }
-    if (first)
-        run_one(&self, first);
-    if (code == AP_OK)
-        run_all(&self);
-    if (self.last)
-        publish_last(&self);
-    set_busy(&self, false);
-    if (code == AP_OK && !is_orphaned(&self))
-        ap_worker_end(self.worker);
-    if (self.empty) {
-        if (PyContext_Exit(self.empty) < 0)
-            PyErr_WriteUnraisable(NULL);
-        Py_DECREF(self.empty);
-    }
+    if (code == AP_OK || code == AP_E_CLOSED)
+        code = live(&self, code == AP_OK);
     Py_DECREF(object);
     PyGILState_Release(state);
-    return code == AP_E_CLOSED ? AP_OK : code;
+    return code;
+}
+
+/* worker_exception(): what was sent to this thread, and ended it, or None. */
+static PyObject *worker_exception(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    PyObject *error = ended_by;
+    ended_by = NULL;
+    return error ? error : Py_NewRef(Py_None);
+}
+
+static PyMethodDef functions[] = {
+    {"worker_exception", worker_exception, METH_NOARGS,
+     "The exception that was sent to this worker thread from outside and ended it, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+int ap__worker_setup(PyObject *module) {
+    return PyModule_AddFunctions(module, functions);
 }

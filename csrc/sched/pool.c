@@ -185,8 +185,9 @@ void ap_pool_read_stats(ap_pool *pool, ap_pool_stats *out) {
         ap_worker *worker = ap_pool_slot(pool, i);
         if (worker == NULL)
             continue;
-        inside_to_shards += ap_u64_load_relaxed(&worker->pushed_to_shard);
-        stats.pushed_inside += ap_u64_load_relaxed(&worker->pushed_inside);
+        uint64_t to_shard = ap_u64_load_relaxed(&worker->pushed_to_shard);
+        inside_to_shards += to_shard;
+        stats.pushed_inside += to_shard + ap_u64_load_relaxed(&worker->pushed_to_ring);
         stats.taken += ap_u64_load_relaxed(&worker->taken);
         stats.stolen += ap_u64_load_relaxed(&worker->stolen);
         stats.parks += ap_u64_load_relaxed(&worker->parks);

@@ -31,8 +31,9 @@ struct ap_worker {
     ap_atomic_u64 stolen;
     ap_atomic_u64 parks;
     ap_atomic_u64 wakes;
-    ap_atomic_u64 pushed_inside;
-    ap_atomic_u64 pushed_to_shard; /* of these, not to the ring */
+    ap_atomic_u64 pushed_to_ring; /* by a push of this worker, not by a claim or a steal */
+    ap_atomic_u64 pushed_to_shard;
+    ap_atomic_u64 ended; /* taken and dealt with, as of its last rest: see quiet.h */
 
     AP_ALIGN_LINE ap_atomic_u32 token; /* AP_TOKEN_: see idle.h */
     ap_atomic_u32 below;               /* the directory's next, as index + 1; 0: none */
@@ -58,6 +59,9 @@ struct ap_pool {
 
     AP_ALIGN_LINE ap_atomic_u64 idle; /* the idle word: see idle.h */
     AP_ALIGN_LINE ap_atomic_u64 refs;
+    ap_atomic_u64 quiet_waiters;
+    ap_atomic_u64 dealt; /* tasks that outside takers have dealt with */
+    ap_atomic_u32 quiet_changes;
     ap_backlog shard_backlog;
     ap_backlog ring_backlog;
     ap_block_store blocks;

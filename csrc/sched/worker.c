@@ -16,6 +16,7 @@
  */
 #include "sched/idle.h"
 #include "sched/pool.h"
+#include "sched/quiet.h"
 #include "sync/clock.h"
 #include "sync/memory.h"
 
@@ -103,6 +104,7 @@ void ap_worker_end(ap_worker *worker) {
     ap_pool *pool = worker->pool;
     if (worker->counted)
         ap_idle_search_end(worker, false);
+    ap_quiet_rest(worker);
     ap__current = worker->outer;
     ap_idle_end(pool);
     /* pairs with the exchange in ap__slot_claim: orders our use of the slot before the next */
@@ -118,6 +120,7 @@ int ap_worker_push(ap_worker *worker, ap_task *const *tasks, size_t count) {
     if ((ap_u64_load_relaxed(&pool->idle) & AP_IDLE_CLOSED) != 0)
         return AP_E_CLOSED;
     if (AP_LIKELY(pool->max_workers > 1 && count <= ap_ring_room(ring))) {
+        ap_count(&worker->pushed_to_ring, count); /* before a thief can end one: quiet.h */
         for (uint32_t i = 0; i < (uint32_t)count; i++)
             ap_ring_stage(ring, i, tasks[i]);
         ap_ring_publish(ring, (uint32_t)count);
@@ -129,7 +132,6 @@ int ap_worker_push(ap_worker *worker, ap_task *const *tasks, size_t count) {
         ap_backlog_mark(&pool->shard_backlog, worker->shard);
         ap_count(&worker->pushed_to_shard, count);
     }
-    ap_count(&worker->pushed_inside, count);
     ap_idle_notify(pool);
     return AP_OK;
 }
@@ -255,6 +257,14 @@ ap_task *ap_worker_take_try(ap_worker *worker) {
     return task;
 }
 
+void ap_worker_adopt(ap_worker *worker) {
+    ap_count(&worker->taken, 1);
+}
+
+void ap_worker_disown(ap_worker *worker) {
+    ap_count(&worker->taken, UINT64_MAX);
+}
+
 /* ---- search and park --------------------------------------------------------------------- */
 
 /* Pauses help if the pusher runs on another CPU.  If it waits for ours they only delay it: then
@@ -336,6 +346,7 @@ static int ap__park_enlisted(ap_worker *worker) {
 }
 
 int ap_worker_park(ap_worker *worker) {
+    ap_quiet_rest(worker);
     for (;;) {
         if (!ap_idle_enlist(worker))
             return AP_E_CLOSED;

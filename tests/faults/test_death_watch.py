@@ -1,0 +1,288 @@
+"""Workers that are ended from outside, or by a fault, are replaced; no task pays for it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import threading
+import time
+from threading import get_ident
+
+import pytest
+from helpers import eventually, occupied
+
+from affinitypool import ThreadPoolExecutor
+
+pytestmark = pytest.mark.timeout(60)
+
+WAYS = ["exception", "fault"]
+
+
+set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+def striking(ident, error=SystemExit):
+    """Return a call, all in C, that raises an exception in a thread from outside.
+
+    A task that makes it ends without entering the eval loop: one that strikes its own worker
+    leaves the exception for between it and the next task.
+    """
+    return functools.partial(set_async_exc, ctypes.c_ulong(ident), ctypes.py_object(error))
+
+
+def strike(ident, error=SystemExit):
+    assert striking(ident, error)() == 1
+
+
+def ending(pool, way):
+    """Return a call, all in C, that ends a worker of the pool."""
+    if way == "fault":
+        return functools.partial(pool._core.fault_end_workers, 1)
+    return striking(next(thread.ident for thread in pool._threads if thread.is_alive()))
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog):
+    caplog.set_level(logging.CRITICAL, "affinitypool")
+
+
+@pytest.fixture(autouse=True)
+def uncaught(monkeypatch):
+    """Collect what threads end with."""
+    caught = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: caught.append(args.exc_type))
+    return caught
+
+
+def end_all(pool, way):
+    """Have each thread of the pool end: at once or when it next looks for a task."""
+    threads = alive_of(pool)
+    for thread in threads:
+        if way == "exception":
+            strike(thread.ident)
+        else:
+            pool._core.fault_end_workers(1)
+    return threads
+
+
+def alive_of(pool):
+    return {thread for thread in pool._threads if thread.is_alive()}
+
+
+def rested(pool):
+    """Wait until every worker is asleep."""
+    return eventually(lambda: pool.stats().idle == pool.stats().workers > 0, 10)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_idle_worker_that_is_ended_is_replaced(way, workers):
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in range(10):
+            with occupied(pool):  # so that all of them are there
+                pass
+            assert rested(pool)
+            old = end_all(pool, way)
+            tasks = [pool.submit(get_ident) for _ in range(50)]
+            assert all(task.result(10) for task in tasks)
+            with occupied(pool):
+                assert pool.stats().workers == workers
+                assert eventually(lambda: len(alive_of(pool)) == workers, 10)
+            if way == "exception" and workers == 1:
+                assert not alive_of(pool) & old
+                assert {task.result() for task in tasks} == {pool.submit(get_ident).result(10)}
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, ValueError, MemoryError])
+def test_the_next_task_never_sees_what_was_sent_between_tasks(one, error, uncaught):
+    for round in range(30):
+        ident = one.submit(get_ident).result(10)
+        if round % 2:
+            assert rested(one)
+        strike(ident, error)
+        task = one.submit(lambda: max(n for n in range(100)))
+        assert task.result(10) == 99
+    assert eventually(lambda: len(uncaught) == 30, 10)
+    assert set(uncaught) == {error}
+
+
+def test_what_is_sent_while_a_task_runs_is_its_own(one):
+    begun = threading.Event()
+
+    def work():
+        begun.set()
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            pass
+
+    task = one.submit(work)
+    after = one.submit(abs, -1)
+    assert begun.wait(10)
+    (thread,) = one._threads
+    strike(thread.ident, ZeroDivisionError)
+    assert isinstance(task.exception(20), ZeroDivisionError)
+    assert after.result(10) == 1
+    assert thread.is_alive()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_ring_held_is_run_in_order(one, way, uncaught):
+    """The only worker is ended with tasks behind it; its replacements run them, in order."""
+    ran = []
+    with occupied(one):
+        tasks = []
+        for n in range(300):
+            if n == 50 or (n % 50 == 0 and way == "fault"):
+                tasks.append(one.submit(ending(one, way)))
+            tasks.append(one.submit(ran.append, n))
+    assert all(task.exception(10) is None for task in tasks)
+    assert ran == list(range(300))
+    assert way == "fault" or uncaught == [SystemExit]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_exactly_once_while_workers_are_ended(way, workers, uncaught):
+    """Also for tasks that workers submit, which lie in their rings.
+
+    All tasks are calls in C, so that none can see an exception that is sent to its thread.
+    """
+    ran, count, stop = [], 2_000, threading.Event()
+    with ThreadPoolExecutor(workers) as pool:
+        with occupied(pool):
+            pass
+
+        def pester():
+            while not stop.wait(0.002):
+                if way == "fault":
+                    pool._core.fault_end_workers(1)
+                    continue
+                for thread in alive_of(pool):
+                    striking(thread.ident)()
+
+        pesterer = threading.Thread(target=pester)
+        pesterer.start()
+        try:
+            outer = []
+            for n in range(count):
+                outer.append(pool.submit(pool.submit, ran.append, n))
+                if n % 100 == 0:
+                    time.sleep(0.003)
+            inner = [task.result(20) for task in outer]
+            assert [task.exception(20) for task in inner] == [None] * count
+        finally:
+            stop.set()
+            pesterer.join()
+        assert sorted(ran) == list(range(count))
+        assert pool.submit(abs, -1).result(10) == 1
+        assert pool.wait_idle(10)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_is_ended_after_shutdown_leaves_nothing_undone(way, uncaught):
+    pool = ThreadPoolExecutor(1)
+    with occupied(pool):
+        tasks = [pool.submit(ending(pool, way))]
+        tasks += [pool.submit(abs, -1) for _ in range(10)]
+        pool.shutdown(wait=False)
+    assert pool.shutdown()
+    assert [task.result(0) for task in tasks[1:]] == [1] * 10
+    assert not alive_of(pool)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_shutdown_that_cancels_while_a_worker_is_ended(way, uncaught):
+    pool = ThreadPoolExecutor(1)
+    with occupied(pool):
+        tasks = [pool.submit(ending(pool, way))]
+        tasks += [pool.submit(abs, -1) for _ in range(10)]
+        pool.shutdown(wait=False, cancel_futures=True)
+    assert pool.shutdown()
+    assert all(task.cancelled() for task in tasks)
+
+
+def test_a_dropped_pool_replaces_its_workers_too():
+    pool = ThreadPoolExecutor(1)
+    gate = threading.Event()
+    first = pool.submit(gate.wait, 30)
+    tasks = [pool.submit(abs, -1) for _ in range(10)]
+    pool._core.fault_end_workers(1)
+    del pool
+    gate.set()
+    assert first.result(10)
+    assert [task.result(10) for task in tasks] == [1] * 10
+
+
+def test_the_initializer_runs_in_the_replacement():
+    local = threading.local()
+
+    def initializer(value):
+        local.value = value
+
+    with ThreadPoolExecutor(1, initializer=initializer, initargs=("here",)) as pool:
+        for _ in range(5):
+            assert pool.submit(lambda: local.value).result(10) == "here"
+            pool._core.fault_end_workers(1)
+            assert pool.submit(lambda: local.value).result(10) == "here"
+
+
+def test_names_and_number_of_threads_stay():
+    with ThreadPoolExecutor(2, "worker") as pool:
+        for _ in range(20):
+            with occupied(pool):
+                pool._core.fault_end_workers(1)
+            assert eventually(lambda: pool._core.leave == 0, 10)
+        with occupied(pool):
+            names = sorted(thread.name for thread in pool._threads if thread.is_alive())
+        assert names == ["worker_0", "worker_1"]
+        assert len(pool._threads) <= 4
+
+
+def test_a_replacement_that_the_os_refuses_leaves_the_work_to_the_others(monkeypatch, caplog):
+    start = threading.Thread.start
+    with ThreadPoolExecutor(2) as pool:
+        with occupied(pool):
+            tasks = [pool.submit(abs, -1) for _ in range(20)]
+            refused = []
+
+            def refuse(self):
+                refused.append(self)
+                raise RuntimeError("can't start new thread")
+
+            monkeypatch.setattr(threading.Thread, "start", refuse)
+            pool._core.fault_end_workers(1)
+        assert [task.result(10) for task in tasks] == [1] * 20
+        assert eventually(lambda: refused, 10)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        assert eventually(lambda: pool._core.started == 1, 10)
+        with occupied(pool):  # a submit starts the missing one
+            pass
+    assert "could not be replaced" in caplog.text
+
+
+def test_the_last_worker_that_cannot_be_replaced_leaves_nothing_pending(monkeypatch, uncaught):
+    pool = ThreadPoolExecutor(1)
+    with occupied(pool):
+        tasks = [pool.submit(abs, -1) for _ in range(20)]
+
+        def refuse(self):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        pool._core.fault_end_workers(1)
+    assert eventually(lambda: all(task.done() for task in tasks), 10)
+    assert all(task.cancelled() for task in tasks)
+    assert uncaught == [RuntimeError]
+    monkeypatch.undo()
+    assert pool.submit(abs, -2).result(10) == 2
+    pool.shutdown()
+
+
+def test_wait_idle_and_shutdown_do_not_mind():
+    with ThreadPoolExecutor(2) as pool:
+        for round in range(20):
+            tasks = [pool.submit(time.sleep, 0.001) for _ in range(10)]
+            pool._core.fault_end_workers(round % 3)
+            assert pool.wait_idle(20)
+            assert all(task.done() for task in tasks)
