@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import itertools
 import logging
-import math
 import operator
 import queue
 import sys
@@ -217,6 +216,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         try:
             for row in rows:
                 tasks.append(self.submit(fn, *row))
+                del row
         except BaseException:
             for task in tasks:
                 task.cancel()
@@ -249,8 +249,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             raise TypeError("buffersize must be an integer or None")
         if buffersize is not None and buffersize < 1:
             raise ValueError("buffersize must be None or > 0")
-        end = None if timeout is None else timeout + time.monotonic()
-        rows: Iterator[Any]
+        end = _deadline(timeout)
+        rows: Iterator[tuple[Any, ...]]
         if buffersize is None and self._submits_directly():
             if len(iterables) == 1:
                 tasks = self._submit_rows(fn, iter(iterables[0]), False, True)
@@ -258,12 +258,12 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
                 tasks = self._submit_rows(fn, zip(*iterables, strict=False), True, True)
             tasks.reverse()
             return _results(tasks, end)
-        rows = zip(*iterables, strict=False)
+        rows = map(_row, *iterables) if iterables else iter(())  # zip would keep the last row
         if buffersize is None:
             tasks = self._submit_each(fn, rows)
             tasks.reverse()
             return _results(tasks, end)
-        buffered = deque(self.submit(fn, *row) for row in itertools.islice(rows, buffersize))
+        buffered = deque(self._submit_each(fn, itertools.islice(rows, buffersize)))
         return _buffered_results(buffered, end, weakref.ref(self), fn, rows)
 
     def submit_many(self, fn: Callable[..., T], *iterables: Iterable[Any]) -> list[Task[T]]:
@@ -417,13 +417,14 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
 ThreadPoolExecutor.__module__ = "affinitypool"
 
 
+def _row(*items: Any) -> tuple[Any, ...]:
+    return items
+
+
 def _deadline(timeout: float | None) -> float | None:
     """Return the time of `time.monotonic` at which a wait has to end."""
-    if timeout is None:
-        return None
-    if math.isnan(timeout):
-        raise ValueError("timeout must be a number of seconds, not NaN")
-    return time.monotonic() + timeout
+    seconds = _core.seconds(timeout)
+    return None if seconds is None else time.monotonic() + seconds
 
 
 def _result_or_cancel(task: Task[T], timeout: float | None = None) -> T:
@@ -445,8 +446,8 @@ def _results(tasks: list[Task[T]], end: float | None) -> Iterator[T]:
             tasks[-1].result(None if end is None else end - time.monotonic())
             yield tasks.pop().result()
     finally:
-        for task in tasks:
-            task.cancel()
+        while tasks:  # no name of this frame, which an error's traceback holds, keeps a task
+            tasks.pop(0).cancel()
 
 
 def _buffered_results(
@@ -461,14 +462,13 @@ def _buffered_results(
         while tasks:
             owner = pool()
             if owner is not None:
-                for row in itertools.islice(rows, 1):
-                    tasks.append(owner.submit(fn, *row))
+                tasks.extend(owner._submit_each(fn, itertools.islice(rows, 1)))
                 del owner
             timeout = None if end is None else end - time.monotonic()
             yield _result_or_cancel(tasks.popleft(), timeout)
     finally:
-        for task in tasks:
-            task.cancel()
+        while tasks:
+            tasks.popleft().cancel()
 
 
 class _WorkItem:
@@ -488,6 +488,7 @@ class _WorkItem:
             result = self.fn(*self.args, **self.kwargs)
         except BaseException as error:
             self.future.set_exception(error)
+            self = None  # type: ignore[assignment]  # break the cycle with the traceback
         else:
             self.future.set_result(result)
 

@@ -37,7 +37,11 @@ Task.__module__ = "affinitypool"
 
 
 def _log_callback(task: Task[Any], error: BaseException) -> None:
-    _logger.error("exception calling callback for %r", task, exc_info=error)
+    _logger.error(
+        "exception calling callback for %r",
+        task,
+        exc_info=(type(error), error, error.__traceback__),
+    )
 
 
 def _log_state(task: Task[Any]) -> None:

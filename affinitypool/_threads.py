@@ -28,8 +28,8 @@ pools: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
 
-# Seconds between the tries of a thread that finds no memory to become a worker.
-_NOMEM_DELAYS = (0.01, 0.1, 1.0)
+# Seconds before each try to start a thread in place of another, and to find memory for a worker.
+_RETRY_DELAYS = (0.0, 0.001, 0.01, 0.1)
 
 # threading.stack_size is process-wide: set, start a thread and restore it under this lock.
 _stack_size_lock = threading.RLock()
@@ -56,20 +56,17 @@ class _Started(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         return True
 
-    def wait_begun(self, timeout: float | None) -> bool:
-        """Wait until the thread has begun, at most `timeout` seconds."""
-        return super().wait(timeout)
-
 
 class Crew:
     """What the worker threads of one core share.  It refers to no pool, so that one can be dropped.
 
     threads: those that were started and not told not to run; the pool's `_threads`.
     daemon: they do not keep the interpreter from exiting.
+    broken: an initializer has failed.
     mark_broken: called with the error of an initializer that failed.
     """
 
-    __slots__ = ("core", "daemon", "mark_broken", "stack_size", "threads")
+    __slots__ = ("broken", "core", "daemon", "mark_broken", "stack_size", "threads")
 
     def __init__(
         self,
@@ -81,6 +78,7 @@ class Crew:
         self.core = core
         self.stack_size = stack_size
         self.daemon = daemon
+        self.broken = False
         self.mark_broken = mark_broken
         self.threads: set[WorkerThread] = set()
 
@@ -93,25 +91,40 @@ class Crew:
             self.threads.add(thread)
             thread.launch(self.stack_size)
         except BaseException:
-            if thread.refused or not thread.launched:
-                self.threads.discard(thread)
-            else:
+            if not thread.refuse():
                 self.core.started_add(1)  # it runs all the same; the caller takes one off
             raise
 
     def replace(
         self, dead: WorkerThread, initializer: Callable[..., object] | None, initargs: Any
     ) -> None:
-        """Start a thread in place of one that ended although it should not have."""
-        for thread in self.threads.copy():
-            if thread.has_begun() and not thread.is_alive():
-                self.threads.discard(thread)
-        try:
-            self.start(dead.name, initializer, initargs)
-        except BaseException:
-            _logger.critical("Worker thread %s ended and could not be replaced:", dead.name)
-            self.core.lose_worker()
-            raise
+        """Start a thread in place of one that ended although it should not have.
+
+        Whatever ended that one may strike here too; so it is tried several times.
+        """
+        for old in self.threads.copy():
+            if old.replacement is not None and not old.is_alive():
+                self.threads.discard(old)  # others count as started: see _join
+        failure: BaseException | None = None
+        refusals = 0
+        while refusals < len(_RETRY_DELAYS):
+            try:
+                if refusals:
+                    time.sleep(_RETRY_DELAYS[refusals])
+                thread = dead.replacement
+                if thread is None or thread.refuse():
+                    thread = dead.replacement = WorkerThread(self, dead.name, initializer, initargs)
+                    self.threads.add(thread)
+                    thread.launch(self.stack_size)
+                self.core.exit()
+                return
+            except (RuntimeError, MemoryError, OSError) as error:  # the system refuses a thread
+                failure = error
+                refusals += 1
+            except BaseException as error:  # sent from outside
+                failure = error
+        self.core.lose_worker()
+        _logger.critical("Worker thread %s ended and could not be replaced: %r", dead.name, failure)
 
 
 class WorkerThread(threading.Thread):
@@ -128,19 +141,21 @@ class WorkerThread(threading.Thread):
         empty = {"context": contextvars.Context()} if sys.version_info >= (3, 14) else {}
         super().__init__(name=name, daemon=crew.daemon, **empty)  # type: ignore[arg-type]
         self._started = _Started()
-        self.launched = False  # perhaps without success: see refused
         self._refused = False
         self._running = False
         self._fate = threading.Lock()  # decides whether the thread runs or was refused
-        self._crew = crew
-        self._initializer = initializer
-        self._initargs = initargs
+        self._gone = threading.Lock()  # held until it is refused or its state dies: home.c
+        self._gone.acquire()
+        self._crew: Any = crew  # until it has ended, like the next two
+        self._initializer: Any = initializer
+        self._initargs: Any = initargs
+        self._has_ended = False  # as it should
+        self.replacement: WorkerThread | None = None
 
     def launch(self, stack_size: int | None) -> None:
         """Start the thread without waiting for it; raises what `Thread.start` raises."""
         try:
             _live[self] = self._crew.core
-            self.launched = True
             if stack_size is None:
                 self.start()
             else:
@@ -151,43 +166,60 @@ class WorkerThread(threading.Thread):
                     finally:
                         threading.stack_size(before)
         except BaseException:
-            # perhaps an interrupt after the thread was made: it runs, or it will not
-            with self._fate:
-                self._refused = not self._running
-            if self._refused:
-                _live.pop(self, None)
-                self._started.set()  # lets go of whoever joins it
+            self.refuse()  # perhaps an interrupt, after the thread was made
             raise
 
-    @property
-    def refused(self) -> bool:
-        """Whether the thread was not started, or started and told not to run."""
+    def refuse(self) -> bool:
+        """Keep the thread from running, if it does not yet; return whether it never will."""
+        with self._fate:
+            self._refused = not self._running
+            if self._refused and self._gone.locked():
+                self._gone.release()
+        if self._refused:
+            self._crew.threads.discard(self)
+            _live.pop(self, None)
+            threading._limbo.pop(self, None)  # type: ignore[attr-defined]
         return self._refused
+
+    def is_alive(self) -> bool:
+        """Return whether the thread runs."""
+        return not self._refused and super().is_alive()
 
     def has_begun(self) -> bool:
         """Return whether the thread runs or has run."""
         return self._started.is_set() and not self._refused
 
-    def run(self) -> None:
-        """Run the initializer, then tasks until the core has ended."""
+    def _bootstrap(self) -> None:
+        # the first that runs in the new thread
         with self._fate:
             if self._refused:
                 return
             self._running = True
-        crew, initializer, initargs = self._crew, self._initializer, self._initargs
-        del self._crew, self._initializer, self._initargs
-        has_ended = False
+        self._crew.core.enter(self._gone)
         try:
-            has_ended = _work(crew, initializer, initargs)
-            if not has_ended:
+            super()._bootstrap()  # type: ignore[misc]
+        finally:
+            self._end()  # an exception that was sent to the thread kept `run` from it
+
+    def run(self) -> None:
+        """Run the initializer, then tasks until the core has ended."""
+        try:
+            self._has_ended = _work(self._crew, self._initializer, self._initargs)
+            if not self._has_ended:
                 _logger.error("Worker thread %s ended unexpectedly, and is replaced", self.name)
         finally:
-            # an exception that is sent to the thread from outside may come at any point above
-            try:
-                if not has_ended:
-                    crew.replace(self, initializer, initargs)
-            finally:
-                _live.pop(self, None)
+            self._end()
+
+    def _end(self) -> None:
+        """Have the thread replaced, if it should not have ended; let go of what it held."""
+        crew = self._crew
+        if crew is None:
+            return
+        if not (self._has_ended or crew.broken):
+            crew.replace(self, self._initializer, self._initargs)
+        crew.core.exit()
+        _live.pop(self, None)
+        self._initializer = self._initargs = self._crew = None
 
     def join_until(self, end: float | None) -> bool:
         """Join; False if it still runs at the time `end` of `time.monotonic`."""
@@ -198,8 +230,16 @@ class WorkerThread(threading.Thread):
         return self._refused or (self.has_begun() and not self.is_alive())
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread has ended, also if it has not begun yet."""
-        self._started.wait_begun(timeout)
+        """Wait until the thread has ended, also if it has not begun yet.
+
+        `Thread.join` comes last, and has nothing to wait for: before Python 3.13 one that is
+        interrupted takes the thread for ended.
+        """
+        if self is threading.current_thread():
+            raise RuntimeError("cannot join current thread")
+        if not self._gone.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            return
+        self._gone.release()
         if self.has_begun():
             super().join(timeout)
 
@@ -207,7 +247,6 @@ class WorkerThread(threading.Thread):
 def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> bool:
     """Live as a worker.  False if that ended before it should; raises what ended it, if known."""
     core = crew.core
-    core.enter()
     if initializer is not None:
         try:
             initializer(*initargs)
@@ -216,7 +255,7 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
             _logger.critical("Exception in initializer:", exc_info=True)
             return True
     code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
-    for delay in _NOMEM_DELAYS:
+    for delay in _RETRY_DELAYS:
         if code != lib.AP_E_NOMEM:
             break
         time.sleep(delay)
@@ -235,6 +274,8 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
 def _break(crew: Crew, cause: BaseException) -> None:
     """Fail everything that is pending; the core takes no more."""
     core = crew.core
+    core.exit()  # what it waits for from now on it does not run itself
+    crew.broken = True
     crew.mark_broken(cause)
     core.close()
     while True:

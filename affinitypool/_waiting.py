@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, Future, _base
@@ -38,6 +39,11 @@ def _split(fs: Iterable[Future[T]]) -> tuple[set[Task[T]], set[Future[T]]]:
     return tasks, others
 
 
+def _bounded(timeout: float | None) -> float | None:
+    """Return a timeout that the stdlib's locks take."""
+    return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+
+
 def _failed(task: Task[Any]) -> bool:
     return not task.cancelled() and task.exception() is not None
 
@@ -62,11 +68,12 @@ def wait(
     """
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
         raise ValueError(f"Invalid return condition: {return_when!r}")
+    timeout = core.seconds(timeout)
     tasks, others = _split(fs)
     if others:
         if timeout is None or timeout > 0:
             _run_inline(tasks, return_when)
-        return _stdlib_wait({*tasks, *others}, timeout, return_when)  # type: ignore[return-value]
+        return _stdlib_wait({*tasks, *others}, _bounded(timeout), return_when)  # type: ignore[return-value]
     if return_when == ALL_COMPLETED:
         core.wait_all(list(tasks), timeout)
     else:
@@ -133,6 +140,7 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
     ...     sorted(task.result() for task in as_completed(tasks))
     [0, 1, 4, 9]
     """
+    timeout = core.seconds(timeout)
     end = None if timeout is None else time.monotonic() + timeout
     tasks, others = _split(fs)
     if others:
@@ -140,7 +148,7 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
             _run_inline(tasks, ALL_COMPLETED)
         merged = [{*tasks, *others}]  # so that no name here keeps a future that was yielded
         del tasks, others, fs
-        yield from _stdlib_as_completed(merged.pop(), timeout)  # type: ignore[misc]
+        yield from _stdlib_as_completed(merged.pop(), _bounded(timeout))  # type: ignore[misc]
         return
     del fs, others
     total = len(tasks)
@@ -152,7 +160,7 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
             ready.append(task)
             pending.discard(task)
     task = None  # type: ignore[assignment]
-    candidates = list(pending) if core.worker_pool() and (timeout is None or timeout > 0) else []
+    candidates = list(pending) if core.in_worker() and (timeout is None or timeout > 0) else []
     try:
         ready.reverse()
         while True:

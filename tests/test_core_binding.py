@@ -145,16 +145,16 @@ def test_cores_are_used_again():
     assert int(out) < 2 << 20
 
 
-def test_worker_pool_tells_whose_worker_a_thread_is(one, two):
-    assert core.worker_pool() is None
-    assert one.submit(core.worker_pool).result(10) == one._core.pool_address
-    assert two.submit(core.worker_pool).result(10) == two._core.pool_address
-    assert one._core.pool_address != two._core.pool_address
+def test_in_worker_tells_whether_a_thread_is_a_worker(one, two):
+    assert core.in_worker() is False
+    assert one.submit(core.in_worker).result(10) is True
+    assert one.submit(one._core.is_home).result(10) is True
+    assert one.submit(two._core.is_home).result(10) is False
     thread_result = []
-    thread = threading.Thread(target=lambda: thread_result.append(core.worker_pool()))
+    thread = threading.Thread(target=lambda: thread_result.append(core.in_worker()))
     thread.start()
     thread.join()
-    assert thread_result == [None]
+    assert thread_result == [False]
 
 
 @pytest.mark.parametrize("name", ["Condition", "Core", "Completions"])

@@ -74,10 +74,6 @@ static int wait_for_place(ap_core *core) {
     return taken;
 }
 
-bool ap__core_is_home(ap_core *core) {
-    return ap__home == core;
-}
-
 int ap__bound_enter(ap_core *core, ap_on_full on_full) {
     uint32_t seen;
     int taken = take_place_try(core, &seen);
@@ -92,7 +88,7 @@ int ap__bound_enter(ap_core *core, ap_on_full on_full) {
     }
     if (on_full == AP_FULL_CALLER_RUNS)
         return 0;
-    if (ap__core_is_home(core)) {
+    if (ap__home == core) {
         ap_u32_add_seq_cst(&core->pending, 1); /* over the bound */
         return 1;
     }

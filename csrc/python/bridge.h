@@ -7,7 +7,7 @@
  *     observer   what a task grows once somebody looks at it from outside       observe.c
  *     Condition  the task's `_condition`                                        condition.c
  *     PoolBase   submit and its batch forms                                     pool.c, bound.c
- *     worker     the loop that every worker thread lives in                     worker.c
+ *     worker     the loop that every worker thread lives in                     worker.c, home.c
  *     Completions  collects finished tasks for wait and as_completed            completions.c
  *
  * "Attached" means that the calling thread holds the interpreter (the GIL, or an attached
@@ -99,8 +99,15 @@ void ap__core_close(ap_core *core);
 /* After a thread failed to start: the tasks that were promised to it go to those that run, or are
  * cancelled. */
 void ap__core_trim_promised(ap_core_object *self);
-/* The core whose worker thread the caller is, from the thread's first line to its last; or NULL. */
+/* home.c: the core whose worker thread the caller is, from its first line to its last; or NULL. */
 extern _Thread_local ap_core *ap__home;
+/* The thread's place among the started ones needs no more care: it has ended as it should. */
+void ap__home_settle(void);
+PyObject *ap__home_enter(PyObject *op, PyObject *gone); /* methods of Core */
+PyObject *ap__home_exit(PyObject *op, PyObject *ignored);
+PyObject *ap__home_lose(PyObject *op, PyObject *ignored);
+PyObject *ap__home_is(PyObject *op, PyObject *ignored);
+int ap__home_setup(void);
 
 /* ---- task ------------------------------------------------------------------------------- */
 
@@ -259,7 +266,7 @@ static inline void ap__task_publish(ap_pytask *task) {
 }
 /* Tells run_inline how far the stack of a worker thread reaches.  Once, at its begin. */
 void ap__stack_measure(void);
-/* If the calling thread is a worker of the task's pool and the task has not started: runs it
+/* If the calling thread is a worker thread of the task's pool and the task has not started: runs it
  * here.  1: it ran; 0: it did not; -1: RecursionError is set. */
 int ap__task_run_inline(ap_pytask *task);
 /* Runs and publishes a task, if it can be started, in the calling thread.  -1: RecursionError. */

@@ -22,7 +22,6 @@
 #include <stdlib.h>
 
 PyTypeObject *ap__core_type;
-_Thread_local ap_core *ap__home;
 
 static ap_core *free_cores; /* guarded by the type's critical section */
 
@@ -335,16 +334,6 @@ static PyObject *core_dealt(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     Py_RETURN_NONE;
 }
 
-/* A worker thread has ended, is not replaced, and others may have to do what was promised to it. */
-static PyObject *core_lose_worker(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    ap_core_object *self = (ap_core_object *)op;
-    uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;
-    ap__core_trim_promised(self);
-    if (!rest)
-        ap__core_cancel_queued(self); /* nobody will come: visibly, not for ever */
-    Py_RETURN_NONE;
-}
-
 /* The next `count` workers that look for a task return from their loop, as by a fault. */
 static PyObject *core_fault_end_workers(PyObject *op, PyObject *count) {
     unsigned long value = PyLong_AsUnsignedLong(count);
@@ -352,16 +341,6 @@ static PyObject *core_fault_end_workers(PyObject *op, PyObject *count) {
         return NULL;
     ap_u32_add_relaxed(&((ap_core_object *)op)->core->leave, (uint32_t)value & 0xffff);
     Py_RETURN_NONE;
-}
-
-/* enter(), by a worker thread at its begin: it is one of the core's from now on. */
-static PyObject *core_enter(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    ap__home = ((ap_core_object *)op)->core;
-    Py_RETURN_NONE;
-}
-
-static PyObject *core_is_home(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    return PyBool_FromLong(ap__home == ((ap_core_object *)op)->core);
 }
 
 static PyObject *core_started_add(PyObject *op, PyObject *arg) {
@@ -405,9 +384,10 @@ static PyMethodDef core_methods[] = {
     {"wait_quiet", core_wait_quiet, METH_O, "Wait until all has ended; False on timeout."},
     {"take", core_take, METH_NOARGS, "Take one queued task out of the queue, or None."},
     {"dealt", core_dealt, METH_NOARGS, "A task that was taken has been dealt with."},
-    {"enter", core_enter, METH_NOARGS, "The calling thread is a worker thread of this core."},
-    {"is_home", core_is_home, METH_NOARGS, "Whether it is."},
-    {"lose_worker", core_lose_worker, METH_NOARGS, "A worker thread is gone for good."},
+    {"enter", ap__home_enter, METH_O, "The calling thread is a worker thread of this core."},
+    {"exit", ap__home_exit, METH_NOARGS, "It is no longer, and its place is settled."},
+    {"is_home", ap__home_is, METH_NOARGS, "Whether it is."},
+    {"lose_worker", ap__home_lose, METH_NOARGS, "A worker thread is gone for good."},
     {"fault_end_workers", core_fault_end_workers, METH_O,
      "For tests: the next so many workers that look for a task return from their loop."},
     {"started_add", core_started_add, METH_O, "Correct the count of worker threads."},

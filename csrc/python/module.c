@@ -46,20 +46,26 @@ static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag) {
     Py_RETURN_NONE;
 }
 
-/* worker_core(): the address of the pool whose worker the calling thread is, or None. */
-static PyObject *worker_pool(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
-    ap_worker *worker = ap_worker_current();
-    if (!worker)
-        Py_RETURN_NONE;
-    return PyLong_FromVoidPtr(ap_worker_pool(worker));
+/* in_worker(): whether the calling thread is a worker thread of some pool. */
+static PyObject *in_worker(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(ap__home != NULL);
+}
+
+/* seconds(timeout): a timeout as a float or None; what is no number of seconds raises. */
+static PyObject *seconds(PyObject *Py_UNUSED(module), PyObject *timeout) {
+    uint64_t deadline;
+    bool past;
+    if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
+        return NULL;
+    return timeout == Py_None ? Py_NewRef(timeout) : PyNumber_Float(timeout);
 }
 
 static PyMethodDef functions[] = {
     {"configure", configure, METH_VARARGS, "Give the bridge what it needs of the Python layer."},
     {"set_main_thread", set_main_thread, METH_O, "Tell which thread runs signal handlers."},
     {"set_exiting", set_exiting, METH_O, "Whether submits are refused: the interpreter exits."},
-    {"worker_pool", worker_pool, METH_NOARGS,
-     "The address of the ap_pool whose worker the calling thread is, or None."},
+    {"in_worker", in_worker, METH_NOARGS, "Whether this is a worker thread of some pool."},
+    {"seconds", seconds, METH_O, "A timeout as a float, or None; ValueError or TypeError."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -70,7 +76,7 @@ int ap_python_bind(void *pointer) {
     if (PyModule_AddFunctions(module, functions) < 0 || ap__core_setup(module) < 0 ||
         ap__task_setup(module) < 0 || ap__condition_setup(module) < 0 ||
         ap__completions_setup(module) < 0 || ap__pool_setup(module) < 0 ||
-        ap__fork_setup(module) < 0 || ap__worker_setup(module) < 0)
+        ap__fork_setup(module) < 0 || ap__worker_setup(module) < 0 || ap__home_setup() < 0)
         code = -1;
 #ifdef Py_GIL_DISABLED
     if (code == 0 && PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0)

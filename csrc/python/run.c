@@ -266,6 +266,10 @@ static bool stack_is_used_up(void) {
 
 /* Calls and publishes a started task on top of what this thread is doing. */
 static void run_started(ap_pytask *task) {
+    /* it sees no exception that the caller is handling */
+    PyThreadState *thread = PyThreadState_Get();
+    _PyErr_StackItem *outer = thread->exc_info, none = {0};
+    thread->exc_info = &none;
     PyObject *empty = NULL;
     if (task->isolated && !task->context) {
         empty = PyContext_New();
@@ -280,12 +284,13 @@ static void run_started(ap_pytask *task) {
             PyErr_WriteUnraisable(NULL);
         Py_DECREF(empty);
     }
+    thread->exc_info = outer;
+    Py_XDECREF(none.exc_value);
     ap__task_publish(task);
 }
 
 int ap__task_run_inline(ap_pytask *task) {
-    ap_worker *worker = ap_worker_current();
-    if (!worker || !task->core || ap_worker_pool(worker) != task->core->pool)
+    if (!task->core || task->core != ap__home)
         return 0;
     if ((ap_u32_load_relaxed(&task->state) & (AP_STATE | AP_TAKEN)) != AP_PENDING)
         return 0;

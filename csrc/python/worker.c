@@ -251,17 +251,25 @@ static int live(loop *self, bool is_worker) {
             PyErr_WriteUnraisable(NULL);
         Py_DECREF(self->empty);
     }
-    return self->ended && !orphaned ? AP_PYTHON_WORKER_ENDED : AP_OK;
+    if (self->ended && !orphaned)
+        return AP_PYTHON_WORKER_ENDED;
+    ap__home_settle();
+    return AP_OK;
 }
 
 int ap_python_worker_run(void *core_object) {
     PyGILState_STATE state = PyGILState_Ensure();
     ap_core_object *object = (ap_core_object *)Py_NewRef((PyObject *)core_object);
     loop self = {.object = object, .core = object->core, .thread = PyThreadState_Get()};
-    ap__stack_measure();
     int code = ap_worker_begin(self.core->pool, &self.worker);
-    if (code == AP_OK || code == AP_E_CLOSED)
+    if (code == AP_OK || code == AP_E_CLOSED) {
         code = live(&self, code == AP_OK);
+    } else if (code == AP_E_FULL) {
+        /* a thread that was given up is there after all: this one counts in its place */
+        ap_u32_add_relaxed(&self.core->begun, 1);
+        ap__home_settle();
+        code = AP_OK;
+    }
     Py_DECREF(object);
     PyGILState_Release(state);
     return code;

@@ -44,7 +44,7 @@ def ending(pool, way):
 
 @pytest.fixture(autouse=True)
 def _quiet(caplog):
-    caplog.set_level(logging.CRITICAL, "affinitypool")
+    caplog.set_level(logging.CRITICAL)
 
 
 @pytest.fixture(autouse=True)
@@ -239,44 +239,56 @@ def test_names_and_number_of_threads_stay():
         assert len(pool._threads) <= 4
 
 
+def refuse(self):
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_replacement_that_the_os_refuses_leaves_the_work_to_the_others(monkeypatch, caplog):
-    start = threading.Thread.start
     with ThreadPoolExecutor(2) as pool:
-        with occupied(pool):
-            tasks = [pool.submit(abs, -1) for _ in range(20)]
-            refused = []
-
-            def refuse(self):
-                refused.append(self)
-                raise RuntimeError("can't start new thread")
-
-            monkeypatch.setattr(threading.Thread, "start", refuse)
-            pool._core.fault_end_workers(1)
-        assert [task.result(10) for task in tasks] == [1] * 20
-        assert eventually(lambda: refused, 10)
-        monkeypatch.setattr(threading.Thread, "start", start)
-        assert eventually(lambda: pool._core.started == 1, 10)
+        with monkeypatch.context() as patch:
+            with occupied(pool):
+                tasks = [pool.submit(abs, -1) for _ in range(20)]
+                patch.setattr(threading.Thread, "start", refuse)
+                pool._core.fault_end_workers(1)
+            assert [task.result(10) for task in tasks] == [1] * 20
+            assert eventually(lambda: pool._core.started == 1, 10)
         with occupied(pool):  # a submit starts the missing one
             pass
-    assert "could not be replaced" in caplog.text
+    assert eventually(lambda: "could not be replaced" in caplog.text, 10)
 
 
-def test_the_last_worker_that_cannot_be_replaced_leaves_nothing_pending(monkeypatch, uncaught):
+def test_the_last_worker_that_cannot_be_replaced_leaves_nothing_pending(monkeypatch, caplog):
     pool = ThreadPoolExecutor(1)
-    with occupied(pool):
-        tasks = [pool.submit(abs, -1) for _ in range(20)]
-
-        def refuse(self):
-            raise RuntimeError("can't start new thread")
-
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        pool._core.fault_end_workers(1)
-    assert eventually(lambda: all(task.done() for task in tasks), 10)
+    with monkeypatch.context() as patch:
+        with occupied(pool):
+            tasks = [pool.submit(abs, -1) for _ in range(20)]
+            patch.setattr(threading.Thread, "start", refuse)
+            pool._core.fault_end_workers(1)
+        assert eventually(lambda: all(task.done() for task in tasks), 10)
     assert all(task.cancelled() for task in tasks)
-    assert uncaught == [RuntimeError]
-    monkeypatch.undo()
+    assert eventually(lambda: "could not be replaced" in caplog.text, 10)
     assert pool.submit(abs, -2).result(10) == 2
     pool.shutdown()
+
+
+def test_a_replacement_is_refused_for_a_while(monkeypatch):
+    refused = []
+    start = threading.Thread.start
+
+    def refuse_twice(self):
+        if len(refused) < 2:
+            refused.append(self)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    with ThreadPoolExecutor(1) as pool:
+        with occupied(pool):
+            tasks = [pool.submit(abs, -1) for _ in range(20)]
+            monkeypatch.setattr(threading.Thread, "start", refuse_twice)
+            pool._core.fault_end_workers(1)
+        assert [task.result(10) for task in tasks] == [1] * 20
+    assert len(refused) == 2
+    assert not set(refused) & set(threading.enumerate())
 
 
 def test_wait_idle_and_shutdown_do_not_mind():

@@ -1,0 +1,102 @@
+/* Which core a worker thread belongs to, and what becomes of its place when it ends.
+ *
+ * Overview.  Each worker thread that was asked for is counted in core->started, so that submits
+ * rely on it.  A thread that ends before its time has to be replaced, or the count corrected.
+ * That is done by the Python layer (_threads.py), in the thread itself, and an exception that is
+ * sent to the thread from outside may strike there as well.  So the thread's state holds a guard,
+ * which dies with it, in C: if nobody has settled the place by then, it is given up, visibly.  Then
+ * the guard lets go of those who wait for the thread's end.
+ */
+#include "bridge.h"
+
+typedef struct {
+    PyObject_HEAD ap_core_object *core; /* NULL: settled */
+    PyObject *gone;                     /* a lock, to be released */
+} guard;
+
+_Thread_local ap_core *ap__home;
+static _Thread_local guard *own_guard; /* the thread state's reference */
+static PyTypeObject *guard_type;
+
+void ap__home_settle(void) {
+    if (own_guard)
+        Py_CLEAR(own_guard->core);
+}
+
+/* A worker thread has ended, and is not replaced: others do what was promised to it. */
+static void lose_worker(ap_core_object *self) {
+    uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;
+    ap__core_trim_promised(self);
+    if (!rest)
+        ap__core_cancel_queued(self); /* nobody will come: visibly, not for ever */
+}
+
+static void guard_dealloc(PyObject *op) {
+    guard *self = (guard *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    if (own_guard == self)
+        own_guard = NULL;
+    if (self->core && !ap__core_is_orphaned(self->core->core))
+        lose_worker(self->core);
+    Py_CLEAR(self->core);
+    PyObject *none = PyObject_CallMethod(self->gone, "release", NULL);
+    if (!none)
+        PyErr_WriteUnraisable(self->gone);
+    Py_XDECREF(none);
+    Py_CLEAR(self->gone);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* enter(gone): the calling thread is one of the core's; `gone` is a lock to release at its end. */
+PyObject *ap__home_enter(PyObject *op, PyObject *gone) {
+    PyObject *state = PyThreadState_GetDict();
+    guard *fresh = state ? (guard *)guard_type->tp_alloc(guard_type, 0) : NULL;
+    if (!fresh)
+        return PyErr_NoMemory();
+    fresh->core = (ap_core_object *)Py_NewRef(op);
+    fresh->gone = Py_NewRef(gone);
+    if (PyDict_SetItem(state, (PyObject *)guard_type, (PyObject *)fresh) < 0) {
+        Py_DECREF(fresh); /* the place is given up */
+        return NULL;
+    }
+    own_guard = fresh;
+    Py_DECREF(fresh);
+    ap__home = fresh->core->core;
+    ap__stack_measure();
+    Py_RETURN_NONE;
+}
+
+PyObject *ap__home_exit(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
+    ap__home = NULL;
+    ap__home_settle();
+    Py_RETURN_NONE;
+}
+
+PyObject *ap__home_lose(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    ap__home_settle();
+    lose_worker((ap_core_object *)op);
+    Py_RETURN_NONE;
+}
+
+PyObject *ap__home_is(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(ap__home == ((ap_core_object *)op)->core);
+}
+
+static PyType_Slot guard_slots[] = {
+    {Py_tp_doc, "Held by the state of a worker thread."},
+    {Py_tp_dealloc, guard_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec guard_spec = {
+    .name = "affinitypool._core._Guard",
+    .basicsize = sizeof(guard),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = guard_slots,
+};
+
+int ap__home_setup(void) {
+    guard_type = (PyTypeObject *)PyType_FromSpec(&guard_spec);
+    return guard_type ? 0 : -1;
+}
