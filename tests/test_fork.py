@@ -87,9 +87,11 @@ def test_unfinished_tasks_are_cancelled_in_the_child_and_run_in_the_parent():
             assert pool.submit(len, "four").result(10) == 4
             assert ran == []
 
-        in_child(check)
-        assert not running.done()
-        gate.set()
+        try:
+            in_child(check)
+            assert not running.done()
+        finally:
+            gate.set()
         assert [task.result() for task in pending] == [None] * 4
     assert ran == [0, "called back", 1, 2, 3, 4]
 

@@ -31,19 +31,26 @@ static void lose_worker(ap_core_object *self) {
         ap__core_cancel_queued(self); /* nobody will come: visibly, not for ever */
 }
 
+/* The calling thread ends. */
+static void leave(ap_core_object *unsettled, PyObject *gone) {
+    if (unsettled && !ap__core_is_orphaned(unsettled->core))
+        lose_worker(unsettled);
+    PyObject *none = PyObject_CallMethod(gone, "release", NULL);
+    if (!none)
+        PyErr_WriteUnraisable(gone);
+    Py_XDECREF(none);
+}
+
 static void guard_dealloc(PyObject *op) {
     guard *self = (guard *)op;
     PyTypeObject *type = Py_TYPE(op);
-    if (own_guard == self)
+    /* not in a forked child, nor at the end of the interpreter, which free the states of others */
+    if (own_guard == self) {
         own_guard = NULL;
-    if (self->core && !ap__core_is_orphaned(self->core->core))
-        lose_worker(self->core);
-    Py_CLEAR(self->core);
-    PyObject *none = PyObject_CallMethod(self->gone, "release", NULL);
-    if (!none)
-        PyErr_WriteUnraisable(self->gone);
-    Py_XDECREF(none);
-    Py_CLEAR(self->gone);
+        leave(self->core, self->gone);
+    }
+    Py_XDECREF(self->core);
+    Py_XDECREF(self->gone);
     type->tp_free(op);
     Py_DECREF(type);
 }
@@ -52,14 +59,13 @@ static void guard_dealloc(PyObject *op) {
 PyObject *ap__home_enter(PyObject *op, PyObject *gone) {
     PyObject *state = PyThreadState_GetDict();
     guard *fresh = state ? (guard *)guard_type->tp_alloc(guard_type, 0) : NULL;
-    if (!fresh)
+    if (!fresh || PyDict_SetItem(state, (PyObject *)guard_type, (PyObject *)fresh) < 0) {
+        Py_XDECREF(fresh);
+        leave((ap_core_object *)op, gone);
         return PyErr_NoMemory();
+    }
     fresh->core = (ap_core_object *)Py_NewRef(op);
     fresh->gone = Py_NewRef(gone);
-    if (PyDict_SetItem(state, (PyObject *)guard_type, (PyObject *)fresh) < 0) {
-        Py_DECREF(fresh); /* the place is given up */
-        return NULL;
-    }
     own_guard = fresh;
     Py_DECREF(fresh);
     ap__home = fresh->core->core;
