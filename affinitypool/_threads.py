@@ -6,7 +6,6 @@ import contextlib
 import contextvars
 import logging
 import os
-import sys
 import threading
 import time
 import weakref
@@ -137,9 +136,7 @@ class WorkerThread(threading.Thread):
         initializer: Callable[..., object] | None,
         initargs: tuple[Any, ...],
     ) -> None:
-        # tasks bring their contexts; a worker has none, also where threads inherit one
-        empty = {"context": contextvars.Context()} if sys.version_info >= (3, 14) else {}
-        super().__init__(name=name, daemon=crew.daemon, **empty)  # type: ignore[arg-type]
+        super().__init__(name=name, daemon=crew.daemon)
         self._started = _Started()
         self._refused = False
         self._running = False
@@ -156,13 +153,16 @@ class WorkerThread(threading.Thread):
         """Start the thread without waiting for it; raises what `Thread.start` raises."""
         try:
             _live[self] = self._crew.core
+            # Tasks bring their contexts; a worker has none, also where threads inherit one, and
+            # where a tracing tool has patched `start` to pass one on.
+            empty = contextvars.Context()
             if stack_size is None:
-                self.start()
+                empty.run(self.start)
             else:
                 with _stack_size_lock:
                     before = threading.stack_size(stack_size)
                     try:
-                        self.start()
+                        empty.run(self.start)
                     finally:
                         threading.stack_size(before)
         except BaseException:
@@ -200,6 +200,7 @@ class WorkerThread(threading.Thread):
             super()._bootstrap()  # type: ignore[misc]
         finally:
             self._end()  # an exception that was sent to the thread kept `run` from it
+            _core.thread_ends()
 
     def run(self) -> None:
         """Run the initializer, then tasks until the core has ended."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, Future, _base
@@ -23,29 +22,39 @@ if TYPE_CHECKING:
         not_done: set[F]
 
 
-_stdlib_wait = _base.wait
-_stdlib_as_completed = _base.as_completed
+class _Collector:
+    """Collects futures as they end.  No lock of a future is held while Python code runs."""
 
+    def __init__(self) -> None:
+        self._completions = core.Completions()
+        self.get = self._completions.get
 
-def _split(fs: Iterable[Future[T]]) -> tuple[set[Task[T]], set[Future[T]]]:
-    """Part the futures into tasks of ours and all others."""
-    tasks: set[Task[T]] = set()
-    others: set[Future[T]] = set()
-    for future in fs:
+    def watch(self, future: Future[Any]) -> bool:
+        """Collect the future when it ends; False if it is done."""
         if isinstance(future, Task):
-            tasks.add(future)
-        else:
-            others.add(future)
-    return tasks, others
+            return self._completions.watch(future)
+        if future.done():
+            return False
+        future.add_done_callback(self._completions.post)
+        return True
+
+    def unwatch(self, future: Future[Any]) -> None:
+        """Take one `watch` back."""
+        if isinstance(future, Task):
+            self._completions.unwatch(future)
+            return
+        with future._condition:
+            if not future.done():  # else somebody iterates over them, or has
+                future._done_callbacks.remove(self._completions.post)  # type: ignore[attr-defined]
 
 
-def _bounded(timeout: float | None) -> float | None:
-    """Return a timeout that the stdlib's locks take."""
-    return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+def _run_inline(future: Future[Any]) -> bool:
+    """Run a task of this worker's own pool that has not started; whether it was one."""
+    return isinstance(future, Task) and future._run_inline()
 
 
-def _failed(task: Task[Any]) -> bool:
-    return not task.cancelled() and task.exception() is not None
+def _failed(future: Future[Any]) -> bool:
+    return not future.cancelled() and future.exception() is not None
 
 
 def wait(
@@ -69,60 +78,49 @@ def wait(
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
         raise ValueError(f"Invalid return condition: {return_when!r}")
     timeout = core.seconds(timeout)
-    tasks, others = _split(fs)
-    if others:
-        if timeout is None or timeout > 0:
-            _run_inline(tasks, return_when)
-        return _stdlib_wait({*tasks, *others}, _bounded(timeout), return_when)  # type: ignore[return-value]
-    if return_when == ALL_COMPLETED:
-        core.wait_all(list(tasks), timeout)
+    futures = set(fs)
+    if return_when == ALL_COMPLETED and all(isinstance(future, Task) for future in futures):
+        core.wait_all(list(futures), timeout)
     else:
-        _wait_first(tasks, timeout, failed_only=return_when == FIRST_EXCEPTION)
-    done = {task for task in tasks if task.done()}
-    return _base.DoneAndNotDoneFutures(done, tasks - done)  # type: ignore[arg-type,return-value]
+        _wait(futures, timeout, return_when)
+    done = {future for future in futures if future.done()}
+    return _base.DoneAndNotDoneFutures(done, futures - done)  # type: ignore[arg-type,return-value]
 
 
-def _run_inline(tasks: Iterable[Task[Any]], return_when: str) -> None:
-    for task in tasks:
-        ran = task._run_inline()
-        if ran and (
-            return_when == FIRST_COMPLETED or (return_when == FIRST_EXCEPTION and _failed(task))
-        ):
-            return
+def _wait(futures: set[F], timeout: float | None, return_when: str) -> None:
+    """Wait until one of the futures is done or failed, as `return_when` says, or all are done."""
 
-
-def _wait_first(tasks: set[Task[Any]], timeout: float | None, failed_only: bool) -> None:
-    """Wait until one task is done (or failed, with `failed_only`) or all are."""
-
-    def enough(task: Task[Any]) -> bool:
-        return not failed_only or _failed(task)
+    def enough(future: Future[Any]) -> bool:
+        if return_when == FIRST_EXCEPTION:
+            return _failed(future)
+        return return_when == FIRST_COMPLETED
 
     end = None if timeout is None else time.monotonic() + timeout
-    pending = {task for task in tasks if not task.done()}
-    if not pending or any(enough(task) for task in tasks - pending):
+    pending = {future for future in futures if not future.done()}
+    if not pending or any(enough(future) for future in futures - pending):
         return
-    collector = core.Completions()
+    collector = _Collector()
     watched = []
     try:
-        for task in list(pending):
-            if collector.watch(task):
-                watched.append(task)
+        for future in list(pending):
+            if collector.watch(future):
+                watched.append(future)
             else:
-                pending.discard(task)
-                if enough(task):
+                pending.discard(future)
+                if enough(future):
                     return
         if timeout is None or timeout > 0:
-            for task in watched:
-                if task._run_inline() and enough(task):
+            for future in watched:
+                if _run_inline(future) and enough(future):
                     return
         while pending:
             done = collector.get(None if end is None else end - time.monotonic())
-            if not done or any(enough(task) for task in done):
+            if not done or any(enough(future) for future in done):
                 return
             pending.difference_update(done)
     finally:
-        for task in watched:
-            collector.unwatch(task)
+        for future in watched:
+            collector.unwatch(future)
 
 
 def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
@@ -142,24 +140,16 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
     """
     timeout = core.seconds(timeout)
     end = None if timeout is None else time.monotonic() + timeout
-    tasks, others = _split(fs)
-    if others:
-        if timeout is None or timeout > 0:
-            _run_inline(tasks, ALL_COMPLETED)
-        merged = [{*tasks, *others}]  # so that no name here keeps a future that was yielded
-        del tasks, others, fs
-        yield from _stdlib_as_completed(merged.pop(), _bounded(timeout))  # type: ignore[misc]
-        return
-    del fs, others
-    total = len(tasks)
+    pending = set(fs)
+    del fs
+    total = len(pending)
     ready: list[Any] = []
-    collector = core.Completions()
-    pending = tasks
-    for task in list(pending):
-        if not collector.watch(task):
-            ready.append(task)
-            pending.discard(task)
-    task = None  # type: ignore[assignment]
+    collector = _Collector()
+    for future in list(pending):
+        if not collector.watch(future):
+            ready.append(future)
+            pending.discard(future)
+    future = None  # type: ignore[assignment]
     candidates = list(pending) if core.in_worker() and (timeout is None or timeout > 0) else []
     try:
         ready.reverse()
@@ -169,7 +159,7 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
             if not pending:
                 return
             while candidates and not ready:
-                if candidates.pop()._run_inline():
+                if _run_inline(candidates.pop()):
                     break
             ready = collector.get(None if end is None else end - time.monotonic())
             if not ready:
@@ -177,5 +167,5 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
             pending.difference_update(ready)
             ready.reverse()
     finally:
-        for task in pending:
-            collector.unwatch(task)
+        for future in pending:
+            collector.unwatch(future)

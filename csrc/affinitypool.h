@@ -46,8 +46,9 @@ typedef struct ap_worker ap_worker; /* one per worker thread, owned by its pool 
 typedef struct ap_pool_options {
     uint32_t max_workers; /* 1 to AP_MAX_WORKERS; required */
     uint32_t shards;      /* rounded up to a power of two and clamped to 1..max_workers */
-    uint32_t cpus;        /* CPUs that the process may use; default: those of the affinity mask */
-    uint32_t ring_slots;  /* a power of two from 2 to 256; default 256 */
+    uint32_t in_order;   /* not 0: one shard, no use of rings, one task a claim: see ap_pool_push */
+    uint32_t cpus;       /* CPUs that the process may use; default: those of the affinity mask */
+    uint32_t ring_slots; /* a power of two from 2 to 256; default 256 */
     uint64_t first_index; /* where queue indices start, so that tests can see them wrap */
 } ap_pool_options;
 
@@ -106,8 +107,10 @@ struct ap_task {
 
 /* Queues one task: on the caller's own ring if it is a worker of this pool and the pool has
  * more than one, else on the caller's shard.  Wakes a worker if none is looking for work.
- * With max_workers == 1 there is one shard and strict first-in-first-out order.
- * AP_E_CLOSED, AP_E_NOMEM: the task was not queued. */
+ * With max_workers == 1 there is one shard and strict first-in-first-out order.  With in_order
+ * tasks start in the order in which they were pushed, whoever pushed them: a worker that blocks in
+ * a task holds no other back that is older than what the others run. AP_E_CLOSED, AP_E_NOMEM: the
+ * task was not queued. */
 int ap_pool_push(ap_pool *pool, ap_task *task);
 
 /* Queues `count` tasks, all or none, in order, with one reservation per block of the shard. */

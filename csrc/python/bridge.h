@@ -107,7 +107,7 @@ PyObject *ap__home_enter(PyObject *op, PyObject *gone); /* methods of Core */
 PyObject *ap__home_exit(PyObject *op, PyObject *ignored);
 PyObject *ap__home_lose(PyObject *op, PyObject *ignored);
 PyObject *ap__home_is(PyObject *op, PyObject *ignored);
-int ap__home_setup(void);
+int ap__home_setup(PyObject *module);
 
 /* ---- task ------------------------------------------------------------------------------- */
 
@@ -322,7 +322,7 @@ void ap__condition_notify_all(PyObject *condition);
 
 extern PyTypeObject *ap__completions_type;
 int ap__completions_setup(PyObject *module);
-void ap__completions_post(PyObject *completions, ap_pytask *task);
+void ap__completions_post(PyObject *completions, PyObject *future);
 
 /* bound.c.  1: a place was taken; 0: the caller is to run the task; -1: the pool is closed;
  * -2: exception. */

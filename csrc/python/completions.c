@@ -1,8 +1,9 @@
 /* Completions: collects tasks as they end, for wait and as_completed.
  *
  * Overview.  `watch(task)` puts the collector in the task's list of watchers; whoever settles
- * the task posts it here.  `get(timeout)` takes all that have been posted, in order of
- * completion, and waits for the first if there is none.
+ * the task posts it here.  `post` is also a callback for futures of other kinds.  `get(timeout)`
+ * takes all that have been posted, in order of completion, and waits for the first if there is
+ * none.
  *
  *     posting (attached)                          getting (attached)
  *     1  append to `done`, critical section       1  load `sequence`, acquire
@@ -17,12 +18,12 @@
 typedef struct {
     PyObject_HEAD ap_atomic_u32 sequence;
     ap_atomic_u32 sleepers;
-    PyObject *done; /* list of tasks */
+    PyObject *done; /* list of futures */
 } ap_completions;
 
 PyTypeObject *ap__completions_type;
 
-void ap__completions_post(PyObject *op, ap_pytask *task) {
+void ap__completions_post(PyObject *op, PyObject *future) {
     ap_completions *self = (ap_completions *)op;
     int failed;
     /* made outside: an allocation may run the collector, and that any code */
@@ -32,11 +33,11 @@ void ap__completions_post(PyObject *op, ap_pytask *task) {
         self->done = fresh;
         fresh = NULL;
     }
-    failed = !self->done || PyList_Append(self->done, (PyObject *)task) < 0;
+    failed = !self->done || PyList_Append(self->done, future) < 0;
     Py_END_CRITICAL_SECTION();
     Py_XDECREF(fresh);
     if (failed)
-        PyErr_WriteUnraisable((PyObject *)task);
+        PyErr_WriteUnraisable(future);
     /* seq_cst pairs with the sleepers RMW in completions_get: one of both sees the other */
     ap_u32_add_seq_cst(&self->sequence, 1);
     if (ap_u32_load_seq_cst(&self->sleepers))
@@ -107,6 +108,11 @@ static PyObject *completions_unwatch(PyObject *op, PyObject *task) {
     Py_RETURN_NONE;
 }
 
+static PyObject *completions_post(PyObject *op, PyObject *future) {
+    ap__completions_post(op, future);
+    Py_RETURN_NONE;
+}
+
 static int completions_traverse(PyObject *op, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(((ap_completions *)op)->done);
@@ -160,6 +166,7 @@ static PyObject *wait_all(PyObject *Py_UNUSED(module), PyObject *args) {
 static PyMethodDef completions_methods[] = {
     {"watch", completions_watch, METH_O, "Collect the task when it ends; False if it is done."},
     {"unwatch", completions_unwatch, METH_O, "Take one watch() back."},
+    {"post", completions_post, METH_O, "Collect a future of another kind, which has ended."},
     {"get", completions_get, METH_VARARGS,
      "Take what has ended; wait for the first.  [] when the timeout has passed."},
     {NULL, NULL, 0, NULL},

@@ -72,7 +72,10 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
         return PyErr_NoMemory();
     }
     ap_pool *pool;
-    ap_pool_options options = {.max_workers = max_workers, .shards = shards, .cpus = cpus};
+    ap_pool_options options = {.max_workers = max_workers,
+                               .shards = shards,
+                               .in_order = shards <= 1,
+                               .cpus = cpus};
     int code = ap_pool_new(&options, &pool);
     if (code < 0) {
         core_recycle(core);

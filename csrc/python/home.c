@@ -5,7 +5,9 @@
  * That is done by the Python layer (_threads.py), in the thread itself, and an exception that is
  * sent to the thread from outside may strike there as well.  So the thread's state holds a guard,
  * which dies with it, in C: if nobody has settled the place by then, it is given up, visibly.  Then
- * the guard lets go of those who wait for the thread's end.
+ * the guard lets go of those who wait for the thread's end.  (The thread's last line has the guard
+ * do so already: where the stack is very small, Python 3.14 and later leave the dying state's
+ * objects alone.)
  */
 #include "bridge.h"
 
@@ -41,14 +43,18 @@ static void leave(ap_core_object *unsettled, PyObject *gone) {
     Py_XDECREF(none);
 }
 
+/* Not in a forked child, nor at the end of the interpreter, which free the states of others. */
+static void guard_end(guard *self) {
+    if (!self || own_guard != self)
+        return;
+    own_guard = NULL;
+    leave(self->core, self->gone);
+}
+
 static void guard_dealloc(PyObject *op) {
     guard *self = (guard *)op;
     PyTypeObject *type = Py_TYPE(op);
-    /* not in a forked child, nor at the end of the interpreter, which free the states of others */
-    if (own_guard == self) {
-        own_guard = NULL;
-        leave(self->core, self->gone);
-    }
+    guard_end(self);
     Py_XDECREF(self->core);
     Py_XDECREF(self->gone);
     type->tp_free(op);
@@ -89,6 +95,17 @@ PyObject *ap__home_is(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(ap__home == ((ap_core_object *)op)->core);
 }
 
+/* thread_ends(): the last that a worker thread does. */
+static PyObject *thread_ends(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    guard_end(own_guard);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"thread_ends", thread_ends, METH_NOARGS, "The last that a worker thread does."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyType_Slot guard_slots[] = {
     {Py_tp_doc, "Held by the state of a worker thread."},
     {Py_tp_dealloc, guard_dealloc},
@@ -102,7 +119,7 @@ static PyType_Spec guard_spec = {
     .slots = guard_slots,
 };
 
-int ap__home_setup(void) {
+int ap__home_setup(PyObject *module) {
     guard_type = (PyTypeObject *)PyType_FromSpec(&guard_spec);
-    return guard_type ? 0 : -1;
+    return guard_type ? PyModule_AddFunctions(module, functions) : -1;
 }

@@ -258,7 +258,7 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
     if (before & AP_WAITED)
         ap_wake_u32(&task->state, UINT32_MAX);
     for (Py_ssize_t i = 0; watchers && i < PyList_GET_SIZE(watchers); i++)
-        ap__completions_post(PyList_GET_ITEM(watchers, i), task);
+        ap__completions_post(PyList_GET_ITEM(watchers, i), (PyObject *)task);
     for (Py_ssize_t i = 0; callbacks && i < PyList_GET_SIZE(callbacks); i++) {
         PyObject *fn = Py_NewRef(PyList_GET_ITEM(callbacks, i)); /* users may hold the list */
         call_back(task, fn, true);

@@ -123,23 +123,29 @@ static inline void track(ap_pytask *task, PyObject *outcome) {
 }
 #endif
 
-/* Calls in `*base`, an empty context that is entered; replaces it if the call left something
- * in it. */
+/* Replaces *base, a context that is entered, if something was left in it. */
+static void empty_context(PyObject **base) {
+    if (AP_LIKELY(Py_TYPE(*base)->tp_as_mapping->mp_length(*base) == 0))
+        return;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *fresh = PyContext_New();
+    if (!fresh || PyContext_Exit(*base) < 0 || PyContext_Enter(fresh) < 0) {
+        Py_XDECREF(fresh);
+        PyErr_WriteUnraisable(NULL);
+    } else {
+        Py_SETREF(*base, fresh);
+    }
+    PyErr_Restore(type, error, traceback);
+}
+
+/* Calls in `*base`, a context that is entered: empty before, whatever callbacks and finalizers have
+ * done in it, and after, so that an idle worker keeps nothing alive. */
 static PyObject *call_in_empty_context(PyObject *fn, PyObject *args, size_t nargs, PyObject *names,
                                        PyObject **base) {
+    empty_context(base);
     PyObject *result = call(fn, args, nargs, names);
-    if (Py_TYPE(*base)->tp_as_mapping->mp_length(*base) != 0) {
-        PyObject *type, *error, *traceback;
-        PyErr_Fetch(&type, &error, &traceback);
-        PyObject *fresh = PyContext_New();
-        if (!fresh || PyContext_Exit(*base) < 0 || PyContext_Enter(fresh) < 0) {
-            Py_XDECREF(fresh);
-            PyErr_WriteUnraisable(fn);
-        } else {
-            Py_SETREF(*base, fresh);
-        }
-        PyErr_Restore(type, error, traceback);
-    }
+    empty_context(base);
     return result;
 }
 

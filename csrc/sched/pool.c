@@ -42,6 +42,8 @@ static uint32_t ap__min(uint32_t a, uint32_t b) {
 }
 
 static uint32_t ap__shards(const ap_pool_options *options, uint32_t cpus) {
+    if (options->in_order != 0)
+        return 1;
     if (options->shards == 0)
         return ap__min(ap__power_at_or_above(ap__min(options->max_workers, 8)),
                        ap__power_at_or_below(cpus));
@@ -72,6 +74,9 @@ int ap_pool_new(const ap_pool_options *options, ap_pool **out) {
     pool->max_workers = options->max_workers;
     pool->shards = ap__shards(options, pool->cpus);
     pool->ring_slots = slots;
+    /* the only worker of a pool claims many into its ring, which nobody else looks at */
+    pool->claim_max = options->in_order != 0 && options->max_workers > 1 ? 1 : AP_CLAIM_MAX;
+    pool->uses_rings = options->in_order == 0 && options->max_workers > 1;
     pool->first_index = options->first_index;
     pool->max_searching = pool->cpus < 4 ? 1 : ap__min(pool->cpus / 2, AP_SEARCHING_MAX);
     ap_u64_store_relaxed(&pool->refs, 1);

@@ -53,6 +53,8 @@ struct ap_pool {
     uint32_t ring_slots;
     uint32_t cpus;
     uint32_t max_searching;
+    uint32_t claim_max; /* tasks that one claim takes at most */
+    bool uses_rings;    /* for what its workers push, and to steal from */
     uint64_t first_index;
     ap_injector *injectors; /* `shards` of them */
     ap_atomic_ptr *workers; /* max_workers slots: NULL until first begun, then kept */

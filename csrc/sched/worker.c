@@ -7,7 +7,8 @@
  * step 1 on): the one given may block for ever.
  *
  * With max_workers == 1 everything is pushed to the one shard and claimed through the ring, so
- * the order is first in, first out.
+ * the order is first in, first out.  With in_order the rings are not used: tasks start in the order
+ * of the one shard, as each claim is of one task, which is started next.
  *
  * A ring outlives its worker: what an ended worker leaves is stolen, or taken by the next to
  * begin on the slot.
@@ -119,7 +120,7 @@ int ap_worker_push(ap_worker *worker, ap_task *const *tasks, size_t count) {
     ap_ring *ring = ap_worker_ring(worker);
     if ((ap_u64_load_relaxed(&pool->idle) & AP_IDLE_CLOSED) != 0)
         return AP_E_CLOSED;
-    if (AP_LIKELY(pool->max_workers > 1 && count <= ap_ring_room(ring))) {
+    if (pool->uses_rings && AP_LIKELY(count <= ap_ring_room(ring))) {
         ap_count(&worker->pushed_to_ring, count); /* before a thief can end one: quiet.h */
         for (uint32_t i = 0; i < (uint32_t)count; i++)
             ap_ring_stage(ring, i, tasks[i]);
@@ -152,8 +153,8 @@ static ap_task *ap__take_shard(ap_worker *worker, uint32_t shard) {
     ap_ring *ring = ap_worker_ring(worker);
     ap_task *claimed[AP_CLAIM_MAX];
     uint32_t max = ap_ring_room(ring) + 1;
-    if (max > AP_CLAIM_MAX)
-        max = AP_CLAIM_MAX;
+    if (max > pool->claim_max)
+        max = pool->claim_max;
     bool halve = ap_idle_begun(ap_u64_load_relaxed(&pool->idle)) > 1;
     bool moved = false;
     uint32_t n = ap_injector_claim_try(&pool->injectors[shard], claimed, max, halve, &moved);
@@ -238,7 +239,7 @@ static AP_NOINLINE ap_task *ap__take_any(ap_worker *worker) {
         return task;
     if ((task = ap__take_shards(worker)) != NULL)
         return task;
-    if (pool->max_workers == 1)
+    if (!pool->uses_rings)
         return NULL;
     return ap__take_marked(worker, &pool->ring_backlog, pool->max_workers, worker->index,
                            ap__take_ring);
