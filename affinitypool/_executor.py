@@ -366,7 +366,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
 
     def _join(self, core: Any, end: float | None, timeout: float | None) -> bool:
         """Wait until all has ended; False if the time has passed, or if this is a worker."""
-        if core.is_home():
+        me = threading.get_ident()
+        if core.is_home() or any(t.ident == me and t.is_alive() for t in set(self._threads)):
             return False
         joined: set[WorkerThread] = set()
         while True:
@@ -393,7 +394,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         """Log which workers still run, and where they are."""
         frames = sys._current_frames()
         for thread in sorted(self._threads, key=lambda thread: thread.name):
-            if not thread.is_alive():
+            if not thread.has_task():
                 continue
             frame = frames.get(thread.ident or 0)
             stack = "".join(traceback.format_stack(frame)) if frame else "  (no Python code)\n"

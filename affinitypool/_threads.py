@@ -16,11 +16,14 @@ from typing import Any
 
 from affinitypool._binding import core as _core
 from affinitypool._binding import ffi, lib
+from affinitypool._task import Task
 
 _logger = logging.getLogger("concurrent.futures")
 
 # Every worker thread that was started and has not ended, with the core it works for.
 _live: dict[WorkerThread, Any] = {}
+
+_active: dict[int | None, threading.Thread] = threading._active  # type: ignore[attr-defined]
 
 # The pools that there are, by identity, for a forked child to renew.
 pools: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -29,6 +32,9 @@ BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
 
 # Seconds before each try to start a thread in place of another, and to find memory for a worker.
 _RETRY_DELAYS = (0.0, 0.001, 0.01, 0.1)
+
+# Threads in turn that end before they can work, before no more are started in their place.
+_STILLBORN_MOST = 50
 
 # threading.stack_size is process-wide: set, start a thread and restore it under this lock.
 _stack_size_lock = threading.RLock()
@@ -59,13 +65,14 @@ class _Started(threading.Event):
 class Crew:
     """What the worker threads of one core share.  It refers to no pool, so that one can be dropped.
 
+    stillborn: how many threads in turn ended before they could work.
     threads: those that were started and not told not to run; the pool's `_threads`.
     daemon: they do not keep the interpreter from exiting.
     broken: an initializer has failed.
     mark_broken: called with the error of an initializer that failed.
     """
 
-    __slots__ = ("broken", "core", "daemon", "mark_broken", "stack_size", "threads")
+    __slots__ = ("broken", "core", "daemon", "mark_broken", "stack_size", "stillborn", "threads")
 
     def __init__(
         self,
@@ -79,6 +86,7 @@ class Crew:
         self.daemon = daemon
         self.broken = False
         self.mark_broken = mark_broken
+        self.stillborn = 0
         self.threads: set[WorkerThread] = set()
 
     def start(
@@ -105,7 +113,8 @@ class Crew:
             if old.replacement is not None and not old.is_alive():
                 self.threads.discard(old)  # others count as started: see _join
         failure: BaseException | None = None
-        refusals = 0
+        self.stillborn += 1
+        refusals = 0 if self.stillborn < _STILLBORN_MOST else len(_RETRY_DELAYS)
         while refusals < len(_RETRY_DELAYS):
             try:
                 if refusals:
@@ -138,11 +147,10 @@ class WorkerThread(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=crew.daemon)
         self._started = _Started()
-        self._refused = False
-        self._running = False
-        self._fate = threading.Lock()  # decides whether the thread runs or was refused
-        self._gone = threading.Lock()  # held until it is refused or its state dies: home.c
-        self._gone.acquire()
+        # Tasks serve as events: what is done to them is one step for signals and other threads.
+        self._fate: Task[Any] = Task()  # started by the thread, or cancelled by who refuses it
+        self._gone: Task[Any] = Task()  # done once it was refused, or has ended: home.c
+        self._guard: Any = None
         self._crew: Any = crew  # until it has ended, like the next two
         self._initializer: Any = initializer
         self._initargs: Any = initargs
@@ -171,35 +179,38 @@ class WorkerThread(threading.Thread):
 
     def refuse(self) -> bool:
         """Keep the thread from running, if it does not yet; return whether it never will."""
-        with self._fate:
-            self._refused = not self._running
-            if self._refused and self._gone.locked():
-                self._gone.release()
-        if self._refused:
-            self._crew.threads.discard(self)
-            _live.pop(self, None)
-            threading._limbo.pop(self, None)  # type: ignore[attr-defined]
-        return self._refused
+        if not self._fate.cancel():
+            return False
+        self._crew.threads.discard(self)
+        _live.pop(self, None)
+        threading._limbo.pop(self, None)  # type: ignore[attr-defined]
+        with contextlib.suppress(InvalidStateError):  # done already
+            self._gone.set_result(None)
+        return True
 
     def is_alive(self) -> bool:
         """Return whether the thread runs."""
-        return not self._refused and super().is_alive()
+        return not self._fate.cancelled() and super().is_alive()
+
+    def has_task(self) -> bool:
+        """Return whether the thread is in the middle of a task."""
+        return self._guard is not None and self._guard.has_task()
 
     def has_begun(self) -> bool:
         """Return whether the thread runs or has run."""
-        return self._started.is_set() and not self._refused
+        return self._started.is_set() and not self._fate.cancelled()
 
     def _bootstrap(self) -> None:
         # the first that runs in the new thread
-        with self._fate:
-            if self._refused:
-                return
-            self._running = True
-        self._crew.core.enter(self._gone)
+        if not self._fate.set_running_or_notify_cancel():
+            return
+        self._guard = self._crew.core.enter(self._gone)
         try:
             super()._bootstrap()  # type: ignore[misc]
         finally:
             self._end()  # an exception that was sent to the thread kept `run` from it
+            if _active.get(self.ident) is self:  # or threading from this
+                _active.pop(self.ident, None)
             _core.thread_ends()
 
     def run(self) -> None:
@@ -228,7 +239,7 @@ class WorkerThread(threading.Thread):
             self.join()
             return True
         self.join(min(max(0.0, end - time.monotonic()), threading.TIMEOUT_MAX))
-        return self._refused or (self.has_begun() and not self.is_alive())
+        return self._fate.cancelled() or (self.has_begun() and not self.is_alive())
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread has ended, also if it has not begun yet.
@@ -238,10 +249,7 @@ class WorkerThread(threading.Thread):
         """
         if self is threading.current_thread():
             raise RuntimeError("cannot join current thread")
-        if not self._gone.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            return
-        self._gone.release()
-        if self.has_begun():
+        if _core.wait_all([self._gone], timeout) and self.has_begun():
             super().join(timeout)
 
 
@@ -255,6 +263,7 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
             _break(crew, error)
             _logger.critical("Exception in initializer:", exc_info=True)
             return True
+    crew.stillborn = 0
     code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
     for delay in _RETRY_DELAYS:
         if code != lib.AP_E_NOMEM:

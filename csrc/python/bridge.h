@@ -264,6 +264,10 @@ static inline void ap__task_publish(ap_pytask *task) {
     if (!ap__task_publish_try(task))
         ap__task_settle_run(task);
 }
+#ifdef Py_GIL_DISABLED
+/* For an object that this thread has made and others may let go of: run.c. */
+void ap__give_up_ownership(PyObject *object);
+#endif
 /* Tells run_inline how far the stack of a worker thread reaches.  Once, at its begin. */
 void ap__stack_measure(void);
 /* If the calling thread is a worker thread of the task's pool and the task has not started: runs it

@@ -28,6 +28,10 @@ void ap__completions_post(PyObject *op, PyObject *future) {
     int failed;
     /* made outside: an allocation may run the collector, and that any code */
     PyObject *fresh = PyList_New(0);
+#ifdef Py_GIL_DISABLED
+    if (fresh)
+        ap__give_up_ownership(fresh);
+#endif
     Py_BEGIN_CRITICAL_SECTION(op);
     if (!self->done) {
         self->done = fresh;

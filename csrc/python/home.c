@@ -13,7 +13,8 @@
 
 typedef struct {
     PyObject_HEAD ap_core_object *core; /* NULL: settled */
-    PyObject *gone;                     /* a lock, to be released */
+    PyObject *gone;                     /* a Task, to be ended */
+    ap_frame **frames;                  /* what the thread runs; NULL once it has ended */
 } guard;
 
 _Thread_local ap_core *ap__home;
@@ -37,7 +38,7 @@ static void lose_worker(ap_core_object *self) {
 static void leave(ap_core_object *unsettled, PyObject *gone) {
     if (unsettled && !ap__core_is_orphaned(unsettled->core))
         lose_worker(unsettled);
-    PyObject *none = PyObject_CallMethod(gone, "release", NULL);
+    PyObject *none = PyObject_CallMethod(gone, "set_result", "O", Py_None);
     if (!none)
         PyErr_WriteUnraisable(gone);
     Py_XDECREF(none);
@@ -48,6 +49,9 @@ static void guard_end(guard *self) {
     if (!self || own_guard != self)
         return;
     own_guard = NULL;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    self->frames = NULL;
+    Py_END_CRITICAL_SECTION();
     leave(self->core, self->gone);
 }
 
@@ -61,7 +65,18 @@ static void guard_dealloc(PyObject *op) {
     Py_DECREF(type);
 }
 
-/* enter(gone): the calling thread is one of the core's; `gone` is a lock to release at its end. */
+/* Whether the thread is in the middle of a task; by any thread. */
+static PyObject *guard_has_task(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    guard *self = (guard *)op;
+    bool has_task;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    has_task = self->frames && *(ap_frame *volatile *)self->frames;
+    Py_END_CRITICAL_SECTION();
+    return PyBool_FromLong(has_task);
+}
+
+/* enter(gone) -> guard: the calling thread is one of the core's; `gone` is a Task to end at its
+ * end. */
 PyObject *ap__home_enter(PyObject *op, PyObject *gone) {
     PyObject *state = PyThreadState_GetDict();
     guard *fresh = state ? (guard *)guard_type->tp_alloc(guard_type, 0) : NULL;
@@ -72,11 +87,11 @@ PyObject *ap__home_enter(PyObject *op, PyObject *gone) {
     }
     fresh->core = (ap_core_object *)Py_NewRef(op);
     fresh->gone = Py_NewRef(gone);
+    fresh->frames = &ap__frames;
     own_guard = fresh;
-    Py_DECREF(fresh);
     ap__home = fresh->core->core;
     ap__stack_measure();
-    Py_RETURN_NONE;
+    return (PyObject *)fresh;
 }
 
 PyObject *ap__home_exit(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
@@ -106,9 +121,15 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMethodDef guard_methods[] = {
+    {"has_task", guard_has_task, METH_NOARGS, "Whether the thread is in the middle of a task."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyType_Slot guard_slots[] = {
     {Py_tp_doc, "Held by the state of a worker thread."},
     {Py_tp_dealloc, guard_dealloc},
+    {Py_tp_methods, guard_methods},
     {0, NULL},
 };
 

@@ -89,7 +89,7 @@ static PyObject *take_exception(PyObject **traceback) {
  * belongs to the thread that made it, and whoever drops the last reference elsewhere has to leave
  * the freeing to that thread; a worker may sleep by then.  (What the interpreter does itself when
  * an object outlives its thread: _Py_ExplicitMergeRefcount.) */
-static void give_up_ownership(PyObject *object) {
+void ap__give_up_ownership(PyObject *object) {
     if (_Py_IsImmortal(object) || !_Py_IsOwnedByCurrentThread(object))
         return;
     Py_ssize_t shared = _Py_atomic_load_ssize_relaxed(&object->ob_ref_shared), merged;
@@ -102,13 +102,28 @@ static void give_up_ownership(PyObject *object) {
     _Py_atomic_store_uintptr_relaxed(&object->ob_tid, 0);
 }
 
+static int give_up_visit(PyObject *object, void *left) {
+    ap__give_up_ownership(object);
+    return --*(int *)left <= 0;
+}
+
+/* With what it refers to, as far as that is little. */
+static void give_up_with_contents(PyObject *object) {
+    int left = 64;
+    traverseproc traverse = Py_TYPE(object)->tp_traverse;
+    if (traverse && PyObject_IS_GC(object))
+        (void)traverse(object, give_up_visit, &left);
+    ap__give_up_ownership(object);
+}
+
 static void give_up_outcome(PyObject *outcome, PyObject *traceback) {
-    give_up_ownership(outcome);
-    while (traceback && PyTraceBack_Check(traceback)) {
+    give_up_with_contents(outcome);
+    /* entries are put in front: what is behind the first that is not ours was given up before */
+    while (traceback && PyTraceBack_Check(traceback) && _Py_IsOwnedByCurrentThread(traceback)) {
         PyTracebackObject *entry = (PyTracebackObject *)traceback;
-        give_up_ownership(traceback);
-        give_up_ownership((PyObject *)entry->tb_frame);
+        give_up_with_contents((PyObject *)entry->tb_frame);
         traceback = (PyObject *)entry->tb_next;
+        ap__give_up_ownership((PyObject *)entry);
     }
 }
 

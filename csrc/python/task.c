@@ -32,6 +32,10 @@ static int capture_context(PyObject **out) {
     if (!current || Py_TYPE(current)->tp_as_mapping->mp_length(current) == 0)
         return 0;
     *out = PyContext_CopyCurrent();
+#ifdef Py_GIL_DISABLED
+    if (*out)
+        ap__give_up_ownership(*out); /* the worker lets go of it, and of what the task sets in it */
+#endif
     return *out ? 0 : -1;
 }
 
