@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import logging
 import os
 import threading
@@ -200,18 +201,21 @@ class WorkerThread(threading.Thread):
         """Return whether the thread runs or has run."""
         return self._started.is_set() and not self._fate.cancelled()
 
-    def _bootstrap(self) -> None:
-        # the first that runs in the new thread
-        if not self._fate.set_running_or_notify_cancel():
-            return
-        self._guard = self._crew.core.enter(self._gone)
+    @property
+    def _bootstrap(self) -> Callable[[], object]:
+        # `start` gives this to the new thread, which begins in C: see home.c
+        return functools.partial(
+            _core.run_thread, self._crew.core, self._fate, self._gone, self._bootstrap_guarded
+        )
+
+    def _bootstrap_guarded(self, guard: Any) -> None:
+        self._guard = guard
         try:
             super()._bootstrap()  # type: ignore[misc]
         finally:
             self._end()  # an exception that was sent to the thread kept `run` from it
             if _active.get(self.ident) is self:  # or threading from this
                 _active.pop(self.ident, None)
-            _core.thread_ends()
 
     def run(self) -> None:
         """Run the initializer, then tasks until the core has ended."""

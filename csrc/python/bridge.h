@@ -103,8 +103,7 @@ void ap__core_trim_promised(ap_core_object *self);
 extern _Thread_local ap_core *ap__home;
 /* The thread's place among the started ones needs no more care: it has ended as it should. */
 void ap__home_settle(void);
-PyObject *ap__home_enter(PyObject *op, PyObject *gone); /* methods of Core */
-PyObject *ap__home_exit(PyObject *op, PyObject *ignored);
+PyObject *ap__home_exit(PyObject *op, PyObject *ignored); /* methods of Core */
 PyObject *ap__home_lose(PyObject *op, PyObject *ignored);
 PyObject *ap__home_is(PyObject *op, PyObject *ignored);
 int ap__home_setup(PyObject *module);

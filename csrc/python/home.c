@@ -75,23 +75,23 @@ static PyObject *guard_has_task(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(has_task);
 }
 
-/* enter(gone) -> guard: the calling thread is one of the core's; `gone` is a Task to end at its
- * end. */
-PyObject *ap__home_enter(PyObject *op, PyObject *gone) {
+/* The calling thread is one of the core's; `gone` is a Task to end at its end. */
+static guard *enter(ap_core_object *core, PyObject *gone) {
     PyObject *state = PyThreadState_GetDict();
     guard *fresh = state ? (guard *)guard_type->tp_alloc(guard_type, 0) : NULL;
     if (!fresh || PyDict_SetItem(state, (PyObject *)guard_type, (PyObject *)fresh) < 0) {
         Py_XDECREF(fresh);
-        leave((ap_core_object *)op, gone);
-        return PyErr_NoMemory();
+        leave(core, gone);
+        PyErr_NoMemory();
+        return NULL;
     }
-    fresh->core = (ap_core_object *)Py_NewRef(op);
+    fresh->core = (ap_core_object *)Py_NewRef(core);
     fresh->gone = Py_NewRef(gone);
     fresh->frames = &ap__frames;
     own_guard = fresh;
-    ap__home = fresh->core->core;
+    ap__home = core->core;
     ap__stack_measure();
-    return (PyObject *)fresh;
+    return fresh;
 }
 
 PyObject *ap__home_exit(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
@@ -110,14 +110,30 @@ PyObject *ap__home_is(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(ap__home == ((ap_core_object *)op)->core);
 }
 
-/* thread_ends(): the last that a worker thread does. */
-static PyObject *thread_ends(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
-    guard_end(own_guard);
-    Py_RETURN_NONE;
+/* run_thread(core, fate, gone, body): what a worker thread starts with.  Unless `fate` was
+ * cancelled: calls body(guard) with the guard in place, and has it end the thread's part. */
+static PyObject *run_thread(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *core, *fate, *gone, *body;
+    if (!PyArg_ParseTuple(args, "O!OOO", ap__core_type, &core, &fate, &gone, &body))
+        return NULL;
+    PyObject *runs = PyObject_CallMethod(fate, "set_running_or_notify_cancel", NULL);
+    if (runs != Py_True)
+        return runs;
+    Py_DECREF(runs);
+    guard *own = enter((ap_core_object *)core, gone);
+    if (!own)
+        return NULL;
+    PyObject *result = PyObject_CallOneArg(body, (PyObject *)own);
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    guard_end(own);
+    PyErr_Restore(type, error, traceback);
+    Py_DECREF(own);
+    return result;
 }
 
 static PyMethodDef functions[] = {
-    {"thread_ends", thread_ends, METH_NOARGS, "The last that a worker thread does."},
+    {"run_thread", run_thread, METH_VARARGS, "What a worker thread starts with."},
     {NULL, NULL, 0, NULL},
 };
 
