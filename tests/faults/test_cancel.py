@@ -299,7 +299,7 @@ def test_as_completed_yields_all_that_a_shutdown_cancels(pool):
 @pytest.mark.parametrize("kind", ["other-pool", "handed-out"])
 @pytest.mark.parametrize("way", ["result", "wait", "wait-first", "as_completed"])
 def test_a_worker_that_waits_is_woken_by_a_cancel_too(one, two, kind, way):
-    """The waiter may be a task: of another pool, or of this one if it cannot run the task itself."""
+    """The waiter may be a task: of another pool, or of this one that cannot run it itself."""
     with occupied(one):
         task = one.submit(int)
         waits_in = two
@@ -314,7 +314,8 @@ def test_a_worker_that_waits_is_woken_by_a_cancel_too(one, two, kind, way):
 
     gate = threading.Event()
     if kind == "other-pool":
-        task = one.submit(gate.wait, 20) and one.submit(int)
+        one.submit(gate.wait, 20)
+        task = one.submit(int)
     waiting = waits_in.submit(work)
     begun.wait(10)
     if kind == "handed-out":
