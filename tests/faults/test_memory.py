@@ -191,7 +191,20 @@ def test_arguments_die_with_their_last_user(end, workers):
                 del task
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.xfail(
+                not HAS_GIL and name != "context",
+                strict=True,
+                reason="FOUND 12b: the tuple of the arguments is the worker's",
+            ),
+        )
+        for name in SHAPES
+    ],
+)
 def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape):
     """The traceback holds the frame, and that the arguments; nothing else does."""
 
@@ -205,7 +218,7 @@ def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape):
         del probe
         assert isinstance(task.exception(10), Error)
         del task
-        assert all_dead([death])
+        assert all_dead([death], 3)
 
 
 def test_arguments_of_a_builtin_that_raises_die_at_once(pool):
@@ -314,6 +327,11 @@ LOOKS |= {
 
 
 def looks(expected_to_fail):
+    if not HAS_GIL:
+        expected_to_fail = {
+            **expected_to_fail,
+            "wait-first": "FOUND 12a: the list of who ended is the worker's",
+        }
     return pytest.mark.parametrize(
         "look",
         [
@@ -343,7 +361,7 @@ def test_results_die_with_their_last_user(pool, look):
         for n in range(5):
             look(pool, work)
             assert eventually(lambda n=n: len(deaths) > n)
-            assert all_dead(deaths)
+            assert all_dead(deaths, 3)
 
 
 def test_a_result_that_is_shared_is_not_held(one):
@@ -1074,7 +1092,8 @@ def test_memory_stays_flat():
         timeout=50,
     )
     grown, objects = map(int, out.split())
-    assert grown < 2 << 20
+    # without a GIL CPython's allocator keeps some of what crosses threads, also in the stdlib's pool
+    assert grown < (2 << 20 if HAS_GIL else 12 << 20)
     assert objects < 500
 
 
