@@ -23,7 +23,6 @@ from helpers import (
     Probe,
     all_dead,
     at_once,
-    check_python,
     eventually,
     fail,
     no_collector,
@@ -895,7 +894,6 @@ ENTRIES = {
     ),
 }
 every_entry = pytest.mark.parametrize("name", ENTRIES)
-MIXED = [name for name in ENTRIES if name.endswith("-mixed")]
 
 
 class Number:
@@ -988,10 +986,8 @@ def test_a_long_timeout_waits(one, name, timeout):
 
 @every_entry
 @pytest.mark.parametrize("timeout", BEYOND, ids=repr)
-def test_a_timeout_beyond_the_longest_waits_too(one, name, timeout, request):
+def test_a_timeout_beyond_the_longest_waits_too(one, name, timeout):
     """The kind: nothing wraps around in a clock or a lock; above TIMEOUT_MAX is "for ever"."""
-    if name in MIXED and timeout >= 2 * threading.TIMEOUT_MAX:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="FOUND 5: OverflowError"))
     test_a_long_timeout_waits(one, name, timeout)
 
 
@@ -1009,15 +1005,30 @@ def test_a_timeout_that_no_float_can_hold(one, name, timeout):
     assert one.submit(abs, -1).result(10) == 1
 
 
-ODD = [Fraction(1, 100), Number(0.01), Number(-1)]
+class OnlyFloat:
+    def __float__(self):
+        return 0.01
+
+
+class OnlyIndex:
+    def __index__(self):
+        return 0
+
+
+ODD = {
+    "fraction": Fraction(1, 100),
+    "decimal": Decimal("0.01"),
+    "number": Number(0.01),
+    "negative": Number(-1),
+    "float": OnlyFloat(),
+    "index": OnlyIndex(),
+}
 
 
 @every_entry
-@pytest.mark.parametrize("timeout", ODD, ids=repr)
-def test_odd_timeouts_count_as_seconds(one, name, timeout, request):
-    """Whatever knows arithmetic with floats: fractions, numpy's scalars."""
-    if name == "wait-mixed" and float(timeout) > 0:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="FOUND 5: TypeError"))
+@pytest.mark.parametrize("timeout", ODD.values(), ids=ODD)
+def test_odd_timeouts_count_as_seconds(one, name, timeout):
+    """Whatever is a number of seconds: fractions, decimals, numpy's scalars."""
     with occupied(one):
         task = one.submit(int)
         with pytest.raises(TimeoutError):
@@ -1033,20 +1044,6 @@ class OnlyFloat:
 class OnlyIndex:
     def __index__(self):
         return 0
-
-
-@pytest.mark.xfail(strict=True, reason="FOUND 5: some take them, some raise TypeError")
-@pytest.mark.parametrize("timeout", [Decimal("0.01"), OnlyFloat(), OnlyIndex()], ids=repr)
-def test_every_entry_takes_the_same_kinds_of_timeouts(one, timeout):
-    with occupied(one):
-        task = one.submit(int)
-        outcomes = {}
-        for name, entry in ENTRIES.items():
-            try:
-                entry(one, task, timeout)
-            except (TimeoutError, TypeError) as error:
-                outcomes[name] = type(error)
-        assert len(set(outcomes.values())) == 1, outcomes
 
 
 @every_entry
@@ -1070,7 +1067,7 @@ class BadNumber(float):
     __gt__ = __lt__ = __le__ = __add__ = __radd__
 
 
-@pytest.mark.parametrize("name", [name for name in ENTRIES if name not in MIXED])
+@every_entry
 def test_nan_is_refused(one, name):
     """It is neither passed nor not: a wait with it would never end, or spin."""
     with occupied(one):
@@ -1078,23 +1075,6 @@ def test_nan_is_refused(one, name):
         with pytest.raises(ValueError, match="NaN"):
             ENTRIES[name](one, task, math.nan)
     assert task.result(10) == 0
-
-
-@pytest.mark.xfail(strict=True, reason="FOUND 5: as_completed spins for ever, wait returns")
-@pytest.mark.parametrize("name", ["wait", "as_completed"])
-def test_nan_is_refused_for_foreign_futures_too(name):
-    out = check_python(
-        f"""
-        import math, faulthandler
-        from affinitypool import Future, Task, as_completed, wait
-        faulthandler.dump_traceback_later(3, exit=True)
-        try:
-            list({name}([Task(), Future()], math.nan))
-        except ValueError:
-            print("refused")
-        """
-    )
-    assert out == "refused\n"
 
 
 @every_entry
@@ -1106,7 +1086,7 @@ def test_what_is_done_needs_no_time(one, name, timeout):
     if name.startswith("map"):
         with contextlib.suppress(TimeoutError):  # its own task may not be done
             ENTRIES[name](one, task, timeout)
-    elif not (name in MIXED and timeout == math.inf):
+    else:
         ENTRIES[name](one, task, timeout)
 
 
@@ -1114,8 +1094,6 @@ def test_what_is_done_needs_no_time(one, name, timeout):
 @pytest.mark.parametrize("timeout", [1e-9, 0.02, 1e9, Fraction(1, 100)], ids=repr)
 def test_a_timeout_in_a_worker_does_not_bound_the_run_of_its_own_task(one, name, timeout):
     """A timeout bounds the waiting, not the running: a result that came late is returned."""
-    if name == "wait-mixed" and isinstance(timeout, Fraction):
-        pytest.skip("the stdlib's wait takes no fractions")
     gate = threading.Event()
 
     def slow():

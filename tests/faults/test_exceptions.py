@@ -485,7 +485,6 @@ def reraise():
     raise
 
 
-@pytest.mark.xfail(strict=True, reason="FOUND 4: an inline run sees what its waiter handles")
 @pytest.mark.parametrize("way", INLINE.values(), ids=INLINE)
 def test_a_task_run_inline_sees_no_exception_of_its_waiter(one, way):
     """It could as well have run on another worker: what its waiter handles is none of its."""
@@ -823,7 +822,7 @@ ENDS = {
 }
 every_end = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 
-ODD_ERRORS = {"falsy", "empty", "bad-bool", "bad-attributes", "bad-traceback"}
+ODD_ERRORS = {"bad-attributes", "bad-traceback"}
 every_error_of_a_callback = pytest.mark.parametrize(
     "make",
     [
@@ -1343,7 +1342,6 @@ def test_a_callback_that_waits_for_another_task_of_a_pool_that_breaks(logged):
     assert seen == [BrokenThreadPool]
 
 
-@pytest.mark.xfail(strict=True, reason="FOUND 1: the thread is replaced, again and again")
 @pytest.mark.parametrize("error", [OSError("disk full"), SystemExit(1), Own()], ids=repr)
 def test_an_initializer_that_fails_while_logging_fails_too(monkeypatch, error):
     """The kind: what reports the failure fails.  Nobody waits for ever because of that, and no
