@@ -156,7 +156,7 @@ def test_the_input_is_left_in_the_callers_thread(two, how):
         return n
 
     options = {"timeout": 0.2} if how == "timeout" else {}
-    with no_collector():
+    with no_collector(collect=False):
         results = two.map(work, items(), buffersize=3, **options)
         if how in ("close", "drop"):
             assert [next(results) for _ in range(4)] == list(range(4))
@@ -451,7 +451,7 @@ def test_who_stops_early_cancels_what_has_not_started(one, buffersize, how):
     assert [next(results), next(results)] == [0, 1]
     if buffersize != 1:
         assert entered.wait(10)
-    with no_collector():
+    with no_collector(collect=False):
         if how == "close":
             results.close()
             results.close()
@@ -656,7 +656,7 @@ def test_a_pool_that_is_dropped_in_the_middle(size):
     pool = ThreadPoolExecutor(2)
     results = pool.map(abs, source, buffersize=size)
     assert source.take(results) == 0
-    with no_collector():
+    with no_collector(collect=False):
         death = weakref.ref(pool)
         del pool
         assert all_dead([death])
@@ -779,7 +779,7 @@ def test_the_arguments_of_a_map_are_let_go(two, how):
             yield make()
 
     sources = [items() for _ in range(2 if "rows" in how else 1)]
-    with no_collector():
+    with no_collector(collect=False):
         results = two.map(lambda *row: 0, *sources, buffersize=3 if "buffered" in how else None)
         for _ in range(6):
             assert next(results) == 0
@@ -823,7 +823,7 @@ def test_a_failed_map_leaves_no_cycle(two, size, kind):
             for _ in results:
                 pass
 
-    with no_collector():
+    with no_collector(collect=False):
         run()
         gate.set()
         assert two.wait_idle(10)
@@ -844,7 +844,7 @@ def test_a_kept_error_of_a_map_keeps_no_other_results(two, size):
         ready.append(n)
         return probe
 
-    with no_collector():
+    with no_collector(collect=False):
         results, kept = two.map(work, range(4), buffersize=size), None
         try:
             while True:
@@ -858,7 +858,7 @@ def test_a_kept_error_of_a_map_keeps_no_other_results(two, size):
 
 
 def test_an_abandoned_map_is_no_cycle(two):
-    with no_collector():
+    with no_collector(collect=False):
         for size in (None, 2):
             results = two.map(Probe, *[[]], buffersize=size)
             unstarted = two.map(abs, range(5), buffersize=size)

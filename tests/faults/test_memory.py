@@ -171,7 +171,7 @@ ENDS = {
 def test_arguments_die_with_their_last_user(end, workers):
     """With the collector off, arguments are dead within a second of their last user, the pool
     idle: in every shape, however the task ends, and also if the task itself is kept."""
-    with no_collector():
+    with no_collector(collect=False):
         for name, submit in SHAPES.items():
             with ThreadPoolExecutor(workers) as pool:
                 probe = Probe()
@@ -210,7 +210,7 @@ def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape):
     def work(*args, **kwargs):
         raise Error
 
-    with no_collector():
+    with no_collector(collect=False):
         probe = Probe()
         death = weakref.ref(probe)
         task = SHAPES[shape](pool, work, probe)
@@ -222,7 +222,7 @@ def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape):
 
 def test_arguments_of_a_builtin_that_raises_die_at_once(pool):
     """No frame, so nobody has a reason to hold them, although the task is kept."""
-    with no_collector():
+    with no_collector(collect=False):
         probe = Probe()
         death = weakref.ref(probe)
         task = pool.submit(int, probe)
@@ -233,7 +233,7 @@ def test_arguments_of_a_builtin_that_raises_die_at_once(pool):
 
 def test_the_last_arguments_die_while_the_workers_sleep(pool):
     """The pool idle: no further task is needed to push the last one out of a worker's hands."""
-    with no_collector():
+    with no_collector(collect=False):
         for count in (1, 2, 5, 40):
             deaths = []
             for _ in range(count):
@@ -357,7 +357,7 @@ def test_results_die_with_their_last_user(pool, look):
         deaths.append(weakref.ref(result))
         return result
 
-    with no_collector():
+    with no_collector(collect=False):
         for n in range(5):
             look(pool, work)
             assert eventually(lambda n=n: len(deaths) > n)
@@ -365,7 +365,7 @@ def test_results_die_with_their_last_user(pool, look):
 
 
 def test_a_result_that_is_shared_is_not_held(one):
-    with no_collector():
+    with no_collector(collect=False):
         result = Cell()
         tasks = [one.submit(lambda same: same, result) for _ in range(100)]
         assert all(task.result(10) is result for task in tasks)
@@ -400,7 +400,7 @@ def test_failed_tasks_leave_no_cycles(two, look):
         finally:
             del error, local
 
-    with no_collector():
+    with no_collector(collect=False):
         for _ in range(40 if look is asyncio_gather else 200):
             attempt(two, look, work)
         assert eventually(lambda: len(deaths) >= 400)
@@ -439,7 +439,7 @@ def test_failed_tasks_that_asyncio_awaits_die(two):
         finally:
             del error
 
-    with no_collector():
+    with no_collector(collect=False):
         asyncio_gather(two, work)
         gc.collect()  # loops and their futures are cycles of their own
         assert len(deaths) == 2
@@ -460,7 +460,7 @@ def test_an_error_that_a_callback_raises_dies(one, monkeypatch):
         finally:
             del error
 
-    with no_collector():
+    with no_collector(collect=False):
         with occupied(one):
             task = one.submit(int)
             for _ in range(5):
@@ -486,7 +486,7 @@ def test_the_errors_of_a_broken_pool_die_with_it(monkeypatch):
         finally:
             del error
 
-    with no_collector():
+    with no_collector(collect=False):
         pool = ThreadPoolExecutor(2, initializer=initializer)
         for _ in range(5):
             try:
@@ -510,7 +510,7 @@ def test_a_kept_error_holds_no_task_and_no_pool(one):
     def work():
         raise Error
 
-    with no_collector():
+    with no_collector(collect=False):
         pool = ThreadPoolExecutor(1)
         task = pool.submit(work)
         error = task.exception(10)
@@ -717,7 +717,7 @@ def test_what_is_dropped_while_it_runs_goes_on(how):
             ran.append(1)
             return probe
 
-        with no_collector():
+        with no_collector(collect=False):
             task = pool.submit(work, probe)
             after = pool.submit(ran.append, 2)
             if observed:
@@ -1280,7 +1280,7 @@ COMPLETED = {
 @pytest.mark.parametrize("before", [0, 3, 6])
 def test_as_completed_drops_what_it_has_handed_out(two, way, before):
     """`as_completed` drops what it has handed out: at once, while others are pending."""
-    with no_collector():
+    with no_collector(collect=False):
         gates = [threading.Event() for _ in range(6)]
         tasks = [Task() for _ in gates]
         for task in tasks[:before]:
@@ -1309,7 +1309,7 @@ def test_as_completed_drops_what_it_has_handed_out(two, way, before):
 
 
 def test_as_completed_over_live_tasks_drops_results_one_by_one(pool):
-    with no_collector():
+    with no_collector(collect=False):
         deaths = []
 
         def work():
@@ -1328,7 +1328,7 @@ def test_as_completed_over_live_tasks_drops_results_one_by_one(pool):
 
 @pytest.mark.parametrize("when", [None, FIRST_COMPLETED, FIRST_EXCEPTION])
 def test_wait_holds_nothing_when_it_has_returned(two, when):
-    with no_collector():
+    with no_collector(collect=False):
         for timeout in (None, 0, 0.001, 20):
             tasks = [Task() for _ in range(5)]
             for task in tasks[: 5 if timeout in (None, 20) else 2]:
@@ -1353,7 +1353,7 @@ MAPS = {
 @pytest.mark.parametrize("columns", [1, 2])
 def test_map_drops_what_it_has_handed_out(pool, way, columns):
     """`map` drops what it has handed out: each result, before the next is asked for."""
-    with no_collector():
+    with no_collector(collect=False):
         results = way(pool, lambda *row: Probe(), *[range(8)] * columns)
         for _ in range(8):
             assert all_dead([weakref.ref(next(results))])
@@ -1382,7 +1382,7 @@ def test_pools_used_once_and_dropped_leave_no_threads(use):
     """50 pools made, used once and dropped leave no threads, and the pools die by themselves."""
     before = set(threading.enumerate())
     deaths = []
-    with no_collector():
+    with no_collector(collect=False):
         for _ in range(50):
             pool = ThreadPoolExecutor(2)
             use(pool)
@@ -1428,7 +1428,7 @@ def test_pending_tasks_of_a_dropped_pool_run(workers, how):
         box.extend(pool.submit_many(ran.append, range(50)))
     elif how == "map":
         box.append(pool.map(ran.append, range(50)))
-    with no_collector():
+    with no_collector(collect=False):
         del pool
         assert all_dead([death])
     if how != "map":
@@ -1455,7 +1455,7 @@ def test_tasks_that_are_dropped_with_their_pool_run_too():
 
 def test_what_a_dropped_pool_was_given_dies_with_it():
     """Its initializer, their arguments, its name, and the attributes that others set."""
-    with no_collector():
+    with no_collector(collect=False):
         probes = [Probe() for _ in range(3)]
         deaths = [weakref.ref(probe) for probe in probes]
         pool = ThreadPoolExecutor(
