@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,18 @@ class Probe:
     """Something that can be weakly referred to."""
 
 
+class Cell:
+    """Something that can be weakly referred to, and refers to what it is told to."""
+
+    def __init__(self, content: object = None) -> None:
+        self.content = content
+
+
+def fail(error: BaseException) -> None:
+    """Raise the error: a function for tasks and callbacks."""
+    raise error
+
+
 def eventually(condition: Callable[[], object], timeout: float = 5.0) -> bool:
     """Poll for what no event tells, such as the death of an object."""
     end = time.monotonic() + timeout
@@ -30,6 +42,40 @@ def eventually(condition: Callable[[], object], timeout: float = 5.0) -> bool:
             return False
         time.sleep(0.002)
     return True
+
+
+def all_dead(references: Iterable[Callable[[], object]], timeout: float = 10.0) -> bool:
+    """Whether all that the weak references refer to dies soon, with nothing done for it."""
+    references = list(references)
+    return eventually(lambda: not any(reference() is not None for reference in references), timeout)
+
+
+def at_once(*functions: Callable[[], Any], timeout: float = 20.0) -> list[Any]:
+    """Run each function in a thread of its own, all begun together; return their results."""
+    barrier = threading.Barrier(len(functions))
+    results: list[Any] = [None] * len(functions)
+    errors: list[BaseException] = []
+
+    def run(index: int, function: Callable[[], Any]) -> None:
+        try:
+            barrier.wait(timeout)
+            results[index] = function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=[index, function], daemon=True)
+        for index, function in enumerate(functions)
+    ]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + timeout
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+        assert not thread.is_alive(), "a thread has not ended"
+    if errors:
+        raise errors[0]
+    return results
 
 
 @contextmanager
@@ -53,9 +99,10 @@ def occupied(pool: Any) -> Iterator[threading.Event]:
 
 
 @contextmanager
-def no_collector() -> Iterator[None]:
-    """Run the body with the cyclic collector off."""
-    gc.collect()
+def no_collector(collect: bool = True) -> Iterator[None]:
+    """Run the body with the cyclic collector off; it runs once before, with `collect`."""
+    if collect:
+        gc.collect()
     enabled = gc.isenabled()
     gc.disable()
     try:
