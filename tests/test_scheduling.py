@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
 
 import pytest
-from helpers import check_python, occupied
 
 from affinitypool import ThreadPoolExecutor, wait
 

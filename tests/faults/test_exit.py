@@ -32,7 +32,11 @@ ENDS = {
     "SystemExit": ("raise SystemExit(4)", 4, ""),
     "an error": ("1 / 0", 1, "ZeroDivisionError: division by zero"),
     "Ctrl-C": ("raise KeyboardInterrupt", -signal.SIGINT, "KeyboardInterrupt"),
-    "an error in excepthook": ("sys.excepthook = 5; 1 / 0", 1, "ZeroDivisionError: division by zero"),
+    "an error in excepthook": (
+        "sys.excepthook = 5; 1 / 0",
+        1,
+        "ZeroDivisionError: division by zero",
+    ),
 }
 
 
@@ -535,7 +539,7 @@ def test_the_status_is_right_every_time(end, status):
     ("end", "status"),
     [
         ("pool.submit(int).add_done_callback(lambda task: os._exit(8)); time.sleep(50)", 8),
-        ("ThreadPoolExecutor(1, initializer=os._exit, initargs=[9]).submit(int); time.sleep(50)", 9),
+        ("ThreadPoolExecutor(1, "", os._exit, [9]).submit(int); time.sleep(50)", 9),
         ("os._exit(10)", 10),
         ("pool.submit(sys.exit, 4); pool.submit(lambda: 1 / 0)", 0),
         ("threading.Thread(target=sys.exit, args=[4]).start()", 0),

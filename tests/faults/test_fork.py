@@ -1,4 +1,4 @@
-"""Fork: the child gets a working pool, the parent's tasks stay the parent's, and it ends promptly."""
+"""Fork: the child gets a working pool and ends promptly; the parent's tasks stay the parent's."""
 
 from __future__ import annotations
 
@@ -143,7 +143,12 @@ def moment(request):
                         entered.set()
                         gate.wait(30)
 
-                targets = [hold, tasks[1].result, lambda: wait(tasks), lambda: [*as_completed(tasks)]]
+                targets = [
+                    hold,
+                    tasks[1].result,
+                    lambda: wait(tasks),
+                    lambda: [*as_completed(tasks)],
+                ]
                 helpers = [threading.Thread(target=target) for target in targets]
                 tasks[5].add_done_callback(lambda task: None)
         elif request.param == "nested":

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor as StdlibPool
 import pytest
 from helpers import HAS_GIL, check_python, eventually, occupied, run_python
 
-from affinitypool import ThreadPoolExecutor, _binding, _sizing, wait
+from affinitypool import ThreadPoolExecutor, _binding, _sizing
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -106,8 +106,9 @@ wait([pool.submit(int) for _ in range(1000)])
 """,
     "waiters": """
 tasks = [Task() for _ in range(3)]
-thread(tasks[0].result, lambda: wait(tasks), lambda: list(as_completed(tasks)),
-       lambda: wait(tasks, 1000), lambda: tasks[1].exception(1000), lambda: wait(tasks, 1000, "FIRST_EXCEPTION"))
+thread(tasks[0].result, lambda: wait(tasks), lambda: list(as_completed(tasks)))
+thread(lambda: wait(tasks, 1000), lambda: tasks[1].exception(1000))
+thread(lambda: wait(tasks, 1000, "FIRST_EXCEPTION"))
 thread(lambda: gate.wait() and [task.set_result(0) for task in tasks])
 """,
     "blocked tasks": "held = [pool.submit(gate.wait) for _ in range(8)]",
@@ -216,7 +217,7 @@ ORDERS = {
     "submit_many": lambda one, append: one.submit_many(append, range(1000)),
     "map": lambda one, append: one.map(append, range(1000)),
     "all forms": lambda one, append: [
-        (one.submit(append, n), one.submit_many(append, range(n + 1, n + 9)), one.submit(append, n + 9))
+        (one.submit(append, n), one.submit_many(append, range(n + 1, n + 10)))
         for n in range(0, 1000, 10)
     ],
     "try_submit": lambda one, append: [one.try_submit(append, n) for n in range(1000)],
@@ -337,7 +338,9 @@ def test_the_order_under_a_bound():
 
 # ---- the order in which tasks of several workers begin
 
-LATER = pytest.mark.xfail(strict=True, reason="an earlier task stays in the ring of a worker that blocks: F3")
+LATER = pytest.mark.xfail(
+    strict=True, reason="an earlier task stays in the ring of a worker that blocks: F3"
+)
 
 
 @LATER
@@ -373,8 +376,9 @@ def test_the_tasks_of_a_worker_that_blocks_do_not_starve(two, form):
     """Neighbour: nobody waits for them, but the others have something to do for a long time."""
     with occupied(two):
         pass
-    overtaken = []
-    for _ in range(10):
+    overtaken: list[int] = []
+
+    def block_one_worker():
         gate, ran = threading.Event(), []
         early = [lambda: gate.wait(20), *[lambda: overtaken.append(len(ran))] * 6]
         if form == "submit":
@@ -386,6 +390,9 @@ def test_the_tasks_of_a_worker_that_blocks_do_not_starve(two, form):
         assert eventually(lambda: len(ran) == 5000, 20)
         gate.set()
         assert two.wait_idle(20)
+
+    for _ in range(10):
+        block_one_worker()
     assert len(overtaken) == 60
     assert max(overtaken) < 1000
 
@@ -416,9 +423,7 @@ def test_sizing(monkeypatch, tmp_path, version, limit, mask):
     if hasattr(os, "process_cpu_count"):
         monkeypatch.setattr(os, "process_cpu_count", lambda: mask)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(mask)), raising=False)
-    monkeypatch.setattr(
-        _sizing, "cgroup_quota", functools.partial(_sizing.cgroup_quota, root, own)
-    )
+    monkeypatch.setattr(_sizing, "cgroup_quota", functools.partial(_sizing.cgroup_quota, root, own))
     usable = mask if limit is None else min(mask, -(-quota // 100_000))
     assert _sizing.usable_cpus() == usable
     assert ThreadPoolExecutor()._max_workers == min(32, usable + 4)
@@ -435,7 +440,8 @@ def test_a_mask_that_changes_counts_for_the_next_pool():
         cpus = sorted(os.sched_getaffinity(0))
         for mask in cpus, cpus[:1], cpus:
             os.sched_setaffinity(0, mask)
-            print(Pool()._max_workers - len(mask), Pool(thread_per_core=True)._max_workers - len(mask))
+            more = Pool()._max_workers - len(mask)
+            print(more, Pool(thread_per_core=True)._max_workers - len(mask))
         """,
         AFFINITYPOOL_MAX_WORKERS="",
     )
