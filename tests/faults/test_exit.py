@@ -539,7 +539,7 @@ def test_the_status_is_right_every_time(end, status):
     ("end", "status"),
     [
         ("pool.submit(int).add_done_callback(lambda task: os._exit(8)); time.sleep(50)", 8),
-        ("ThreadPoolExecutor(1, "", os._exit, [9]).submit(int); time.sleep(50)", 9),
+        ("ThreadPoolExecutor(1, '', os._exit, [9]).submit(int); time.sleep(50)", 9),
         ("os._exit(10)", 10),
         ("pool.submit(sys.exit, 4); pool.submit(lambda: 1 / 0)", 0),
         ("threading.Thread(target=sys.exit, args=[4]).start()", 0),
@@ -592,6 +592,196 @@ time.sleep(0.03)
     )
     for status, error in statuses(code, max(4, PROCESSES // 4)):
         assert (status, error) == (0, "")
+
+
+# ---- not to wait at the end
+
+# what the workers of a pool with wait_at_exit=False do when the interpreter ends
+LEFT_ALONE = {
+    "sleeping": "start(time.sleep, 90)",
+    "computing": """
+def forever():
+    while True:
+        sum(range(100))
+start(forever)
+""",
+    "in C without the interpreter": """
+import hashlib
+data = bytes(5_000_000)
+def forever():
+    while True:
+        hashlib.sha256(data).digest()
+start(forever)
+""",
+    "holding a lock": """
+lock = threading.Lock()
+def forever():
+    with lock:
+        while True:
+            time.sleep(0)
+start(forever)
+""",
+    "submitting": """
+def forever():
+    while True:
+        try:
+            pool.submit(int).result()
+            ThreadPoolExecutor(1, wait_at_exit=False).submit(int)
+            pool.submit_many(int, [1, 2])
+        except (RuntimeError, concurrent.futures.CancelledError):
+            pass
+start(forever)
+""",
+    "submitting itself": """
+def forever():
+    pool.submit(forever)
+start(forever)
+""",
+    "waiting": """
+task = Task()
+start(task.result)
+start(wait, [task])
+start(lambda: list(as_completed([task])))
+start(task._condition.acquire)
+""",
+    "nested": """
+def descend(depth):
+    return pool.submit(descend, depth - 1).result() if depth else time.sleep(90)
+start(descend, 5)
+""",
+    "calling back": """
+def forever():
+    while True:
+        try:
+            task = pool.submit(int)
+            task.add_done_callback(str)
+            task.cancel()
+        except RuntimeError:
+            pass
+start(forever)
+""",
+    "collecting": """
+def forever():
+    while True:
+        rubbish = []
+        rubbish.append(rubbish)
+        del rubbish
+        gc.collect(0)
+start(forever)
+""",
+    "in an initializer": """
+pool = ThreadPoolExecutor(2, wait_at_exit=False, initializer=time.sleep, initargs=[90])
+pool.submit(int)
+""",
+    "idle": "wait([pool.submit(int) for _ in range(100)])",
+    "busy with short tasks": "tasks = [pool.submit(int) for _ in range(3000)]",
+    "dropped": "start(time.sleep, 90); pool.submit_many(time.sleep, [90] * 9); del pool",
+    "shut down": "start(time.sleep, 90); pool.shutdown(wait=False)",
+    "shut down with a limit": """
+import logging
+logging.disable()
+start(time.sleep, 90)
+pool.shutdown(timeout=0.01)
+""",
+    "failing": """
+def fail():
+    pool.submit(fail)
+    raise KeyError
+start(fail)
+""",
+}
+if HAS_GIL:
+    # without one a daemon thread that the interpreter stops in the middle of this may leave a lock
+    # behind that the interpreter then waits for, with plain threads as well
+    LEFT_ALONE["printing"] = """
+def forever():
+    while True:
+        print(end="")
+        sys.stderr.write("")
+start(forever)
+"""
+ALONE = """
+import concurrent.futures
+pool = ThreadPoolExecutor(4, wait_at_exit=False)
+def start(call, *args):
+    # more than there are workers: some are pending
+    for _ in range(3):
+        pool.submit(call, *args)
+"""
+
+
+@pytest.mark.parametrize("what", LEFT_ALONE)
+def test_an_exit_that_does_not_wait_never_crashes(what):
+    """Interpreter exit can be told not to wait; that never crashes finalization."""
+    code = ALONE + LEFT_ALONE[what] + "\ntime.sleep(0.02)\nsys.exit(3)"
+    for done in statuses(code, max(2, PROCESSES // 7)):
+        assert done == (3, "")
+
+
+def test_pending_tasks_of_a_pool_that_is_not_waited_for_are_cancelled():
+    """Neighbour: exit hooks see that they never run."""
+    out = check(
+        ALONE
+        + """
+start(time.sleep, 90)
+start(time.sleep, 90)
+tasks = [pool.submit(say, "ran") for _ in range(5)]
+@atexit.register
+def hook():
+    say(*{task.cancelled() for task in tasks}, wait(tasks, 10).not_done)
+    try:
+        pool.submit(int)
+    except RuntimeError as error:
+        say(error)
+"""
+    )
+    assert out == f"True set()\n{LATE}\n"
+
+
+def test_pools_that_wait_beside_one_that_does_not():
+    out = check(
+        ALONE
+        + """
+start(time.sleep, 90)
+other = ThreadPoolExecutor(1)
+other.submit(time.sleep, 0.05)
+other.submit(say, "waited for")
+"""
+    )
+    assert out == "waited for\n"
+
+
+def test_a_pool_that_is_not_waited_for_can_be_waited_for():
+    """Neighbour: it is an option of the exit, not of the pool."""
+    out = check("""
+with ThreadPoolExecutor(2, wait_at_exit=False) as pool:
+    pool.submit(time.sleep, 0.05)
+    pool.submit(say, "ran")
+pool = ThreadPoolExecutor(2, wait_at_exit=False)
+task = pool.submit(lambda: threading.current_thread().daemon)
+say(task.result(), pool.wait_idle(10), pool.drain(10), threading.active_count())
+with ThreadPoolExecutor(1) as pool:
+    say(pool.submit(lambda: threading.current_thread().daemon).result())
+""")
+    assert out == "ran\nTrue True True 1\nFalse\n"
+
+
+def test_a_forked_child_does_not_wait_either():
+    done = run_python(
+        HEAD
+        + ALONE
+        + """
+start(time.sleep, 90)
+child = os.fork()
+start(time.sleep, 90)
+time.sleep(0.02)
+if child == 0:
+    sys.exit(5)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+        options=("-W", "ignore"),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (5, "", "")
 
 
 # ---- imports
