@@ -338,9 +338,7 @@ def test_the_order_under_a_bound():
 
 # ---- the order in which tasks of several workers begin
 
-LATER = pytest.mark.xfail(
-    strict=True, reason="an earlier task stays in the ring of a worker that blocks: F3"
-)
+LATER = pytest.mark.xfail(reason="an earlier task stays in the ring of a worker that blocks: F3")
 
 
 @LATER
