@@ -480,27 +480,70 @@ def test_fork_in_a_task_that_its_worker_runs_inline(one):
 
 
 def test_tasks_of_the_forking_thread_go_on_in_the_child():
-    """In the child they end with their values, seen by whoever waits for them there."""
+    """In the child they run on, and end with their values, seen by whoever waits for them there."""
     out = run_python(
         """
-        import os, sys
+        import os, sys, threading
         from affinitypool import ThreadPoolExecutor
         pool = ThreadPoolExecutor(1)
+        tasks, ready = [], threading.Event()
         def inner():
-            return os.fork()
+            child = os.fork()
+            states = [(task.running(), task.done(), task.cancelled()) for task in tasks]
+            assert states == [(True, False, False)] * 2, states
+            return child
         def outer():
-            task = pool.submit(inner)
-            child = task.result(10)
+            ready.wait(10)
+            tasks.append(pool.submit(inner))
+            child = tasks[1].result(10)
             if child == 0:
-                assert task.done() and not task.cancelled() and task.result(0) == 0
+                assert tasks[1].done() and not tasks[1].cancelled() and tasks[1].result(0) == 0
+                assert tasks[0].running()
                 assert pool.submit(abs, -1).result(10) == 1
                 os._exit(9)
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        print(pool.submit(outer).result(20))
+        tasks.append(pool.submit(outer))
+        ready.set()
+        print(tasks[0].result(20))
         """,
         options=("-W", "ignore"),
     )
     assert (out.returncode, out.stdout, out.stderr) == (0, "9\n", "")
+
+
+@pytest.mark.parametrize("place", ["WorkerThread.launch", "WorkerThread.start", "Crew.start"])
+def test_fork_in_the_middle_of_a_submit_that_goes_on_in_both(place):
+    """Neighbour: a signal handler or a finalizer that forks and returns, here and there."""
+    done = run_python(
+        f"""
+        import os, sys
+        from affinitypool import ThreadPoolExecutor, _threads
+        place = {place!r}
+        owner = getattr(_threads, place.split(".")[0])
+        name = place.split(".")[1]
+        original = getattr(owner, name)
+        child = []
+        def fork_first(self, *args):
+            setattr(owner, name, original)
+            child.append(os.fork())
+            return original(self, *args)
+        setattr(owner, name, fork_first)
+        pool = ThreadPoolExecutor(2)
+        task = pool.submit(os.write, 1, b"x")
+        if child[0] == 0:
+            # the task is the parent's: it does not run here
+            assert task.cancelled()
+            assert pool.submit(abs, -2).result(10) == 2
+            assert list(pool.map(abs, range(-9, 0))) == list(range(9, 0, -1))
+            pool.shutdown()
+            sys.exit(5)
+        assert task.result(10) == 1
+        assert pool.submit(abs, -2).result(10) == 2
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child[0], 0)[1]))
+        """,
+        options=("-W", "ignore"),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (5, "x", "")
 
 
 @pytest.mark.parametrize("pending", [0, 20])
