@@ -399,7 +399,7 @@ def test_the_tasks_of_a_worker_that_blocks_do_not_starve(two, form):
 
 
 @pytest.mark.parametrize("mask", [1, 3, 64])
-@pytest.mark.parametrize("limit", [None, 0.5, 2.0])
+@pytest.mark.parametrize("limit", [None, 0.5, 1.5, 4.0])
 @pytest.mark.parametrize("version", [1, 2])
 def test_sizing(monkeypatch, tmp_path, version, limit, mask):
     """Sizing by affinity mask and cgroup v1 and v2 quota, not by the host's CPU count."""
