@@ -250,7 +250,6 @@ def test_variables_stay_apart_under_load(workers):
     assert wrong == []
 
 
-@pytest.mark.xfail(strict=True, reason="they share the worker's own context: F5")
 @pytest.mark.parametrize("what", ["callback", "finalizer", "hook"])
 def test_what_runs_between_tasks_does_not_show_in_the_next(one, what):
     """Neighbour: other code of the user's that a worker runs."""

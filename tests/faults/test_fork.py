@@ -511,12 +511,13 @@ def test_tasks_of_the_forking_thread_go_on_in_the_child():
     assert (out.returncode, out.stdout, out.stderr) == (0, "9\n", "")
 
 
+@pytest.mark.xfail(strict=True, reason="a thread that starts then runs the parent's task: F8")
 @pytest.mark.parametrize("place", ["WorkerThread.launch", "WorkerThread.start", "Crew.start"])
 def test_fork_in_the_middle_of_a_submit_that_goes_on_in_both(place):
     """Neighbour: a signal handler or a finalizer that forks and returns, here and there."""
     done = run_python(
         f"""
-        import os, sys
+        import os, sys, threading
         from affinitypool import ThreadPoolExecutor, _threads
         place = {place!r}
         owner = getattr(_threads, place.split(".")[0])
@@ -531,7 +532,9 @@ def test_fork_in_the_middle_of_a_submit_that_goes_on_in_both(place):
         pool = ThreadPoolExecutor(2)
         task = pool.submit(os.write, 1, b"x")
         if child[0] == 0:
-            # the task is the parent's: it does not run here
+            # the task is the parent's: it does not run here, not by a thread that starts now either
+            for thread in set(threading.enumerate()) - {{threading.current_thread()}}:
+                thread.join(10)
             assert task.cancelled()
             assert pool.submit(abs, -2).result(10) == 2
             assert list(pool.map(abs, range(-9, 0))) == list(range(9, 0, -1))
@@ -650,49 +653,40 @@ def test_fork_in_a_signal_handler_while_main_waits(one):
 
 def test_fork_in_a_signal_handler_while_main_submits():
     """Neighbour: the handler comes between two bytecodes of whoever is submitting."""
-    children, failed = [], []
+    failed: list[BaseException] = []
+    stop, ready, handled = threading.Event(), threading.Semaphore(1), [0]
     with ThreadPoolExecutor(2) as pool:
 
         def handler(signum, frame):
-            child = os.fork()
-            if child == 0:
-                status = 1
-                try:
-                    works(pool)
-                    status = 0
-                finally:
-                    os._exit(status)
-            children.append(child)
-
-        before = signal.signal(signal.SIGALRM, handler)
-        # pytest-timeout may own the real timer: a thread sends the signals
-        stop = threading.Event()
+            try:
+                in_child(lambda: works(pool))
+            except BaseException as error:
+                failed.append(error)
+            handled[0] += 1
+            ready.release()
 
         def send():
-            while not stop.wait(0.002):
-                os.kill(os.getpid(), signal.SIGALRM)
-                while len(children) < sent.count and not stop.is_set():
-                    time.sleep(0.0005)
-                sent.count += 1
+            while ready.acquire(timeout=30) and not stop.is_set():
+                time.sleep(0.002)
+                os.kill(os.getpid(), signal.SIGUSR1)
 
-        class sent:
-            count = 1
-
+        before = signal.signal(signal.SIGUSR1, handler)
         thread = threading.Thread(target=send)
         thread.start()
         try:
             end = time.monotonic() + 20
-            while len(children) < 15 and time.monotonic() < end:
+            while handled[0] < 15 and not failed and time.monotonic() < end:
                 tasks = [pool.submit(abs, -n) for n in range(20)]
                 tasks += pool.submit_many(abs, range(-20, 0))
-                failed += [task for task in tasks if task.result(20) < 0]
+                assert sum(task.result(20) for task in tasks) == 190 + 210
         finally:
             stop.set()
-            thread.join()
-            signal.signal(signal.SIGALRM, before)
-    assert len(children) >= 15
-    assert [end_of(child) for child in children] == [0] * len(children)
-    assert failed == []
+            ready.release()
+            thread.join(20)
+            signal.signal(signal.SIGUSR1, before)
+    if failed:
+        raise failed[0]
+    assert handled[0] >= 15
 
 
 def test_fork_in_a_finalizer(one):

@@ -338,10 +338,7 @@ def test_the_order_under_a_bound():
 
 # ---- the order in which tasks of several workers begin
 
-LATER = pytest.mark.xfail(reason="an earlier task stays in the ring of a worker that blocks: F3")
 
-
-@LATER
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_later_tasks_do_not_start_before_earlier_ones_that_are_needed(count, warm):
@@ -368,7 +365,6 @@ def test_later_tasks_do_not_start_before_earlier_ones_that_are_needed(count, war
         pool.shutdown()
 
 
-@LATER
 @pytest.mark.parametrize("form", ["submit", "submit_many"])
 def test_the_tasks_of_a_worker_that_blocks_do_not_starve(two, form):
     """Neighbour: nobody waits for them, but the others have something to do for a long time."""

@@ -208,7 +208,7 @@ print(json.dumps(found))
         ("opentelemetry", True),
         ("opentelemetry", False),
         ("sentry", True),
-        pytest.param("sentry", False, marks=NOT_WITHOUT_PROPAGATION),
+        ("sentry", False),
     ],
 )
 def test_nobody_sees_the_span_of_whoever_started_the_worker(tool, propagate):
@@ -243,7 +243,6 @@ print(json.dumps(died[0]() is None))
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the thread keeps the context that it was started in: F4")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_worker_does_not_keep_the_span_of_its_starter(tool):
     """Neighbour: when a future is done the pool keeps no reference to its context."""
