@@ -1,0 +1,1 @@
+"""What has gone wrong in other pools, one module for each kind of trouble."""
