@@ -487,10 +487,10 @@ def own_pool(driver: Driver, rng: random.Random) -> None:
         if not all(task.cancelled() for task in given):
             driver.world.fault("shutdown_now", f"not cancelled: {given}")
         pool.shutdown()
-        # tasks may have been submitted by tasks, and cancelled by tasks
+        # tasks cancel tasks, too, one by one or all that are pending
         known = {entry.task for entry in entries if entry.task is not None and not entry.may_cancel}
         missing = {task for task in known if task.cancelled()} - set(given)
-        if missing:
+        if missing and not any(entry.plan == "shut down" for entry in entries):
             driver.world.fault("shutdown_now", f"cancelled, and not told: {missing}")
     elif way == "idle":
         fill()
@@ -563,6 +563,9 @@ class Handler:
         finally:
             self.depth -= 1
         if was_open and rng.random() < 0.3:
+            if driver.guarded is not None:
+                # perhaps the start of its only thread: what was pending is cancelled then
+                driver.guarded.cancels = True
             raise Interrupt
         driver.open = was_open
 

@@ -31,6 +31,7 @@ class Driver:
         self.counts: Counter[str] = Counter()
         self.gates = 0  # gates that are shut: nothing may block
         self.open = False  # the signal handler may raise
+        self.guarded: Box | None = None  # into a submit to this pool
         world.hearts.append(self.heart)
 
     # ---- what a signal handler may interrupt, in the main thread ---------------------------
@@ -42,6 +43,7 @@ class Driver:
         """
         if box is not None and box.runs_here:
             return function(*args)
+        self.guarded = box
         try:
             self.open = True
             try:
