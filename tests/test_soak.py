@@ -133,9 +133,9 @@ def test_busy_means_four_processes_beside_it_that_end_with_it(tmp_path):
 
         def test_busy():
             here = pathlib.Path(__file__).parent
-            pids = pathlib.Path(f"/proc/{os.getppid()}/task")
-            children = [p for task in pids.iterdir() for p in (task / "children").read_text().split()]
-            (here / "children").write_text(" ".join(set(children) - {str(os.getpid())}))
+            tasks = pathlib.Path(f"/proc/{os.getppid()}/task").iterdir()
+            pids = {pid for task in tasks for pid in (task / "children").read_text().split()}
+            (here / "children").write_text(" ".join(pids - {str(os.getpid())}))
     """
     code, out, _ = soak(tmp_path, body, "--rounds", "1", "--settings", "busy")
     assert code == 0, out

@@ -592,7 +592,7 @@ class Handler:
 
 # ---- the choice -------------------------------------------------------------------------
 
-ACTIONS: dict[str, tuple[int, Action]] = {
+EVERYTHING: dict[str, tuple[int, Action]] = {
     "submit": (20, submit_one),
     "submit a burst": (10, submit_burst),
     "submit_many": (8, submit_many),
@@ -609,12 +609,11 @@ ACTIONS: dict[str, tuple[int, Action]] = {
     "await": (2, await_some),
     "producers": (3, produce_shortly),
     "garbage": (3, collect),
+    "signal": (10, signal_main),
     "fork": (1, fork),
     "end a pool": (3, end_pool),
     "own pool": (5, own_pool),
 }
 if HAS_BOUND:
-    ACTIONS["try_submit"] = (6, try_submit)
-    ACTIONS["hurt workers"] = (2, hurt_workers)
-# the main thread gets signals, the others send them
-ACTIONS_OF_OTHERS = {**ACTIONS, "signal": (10, signal_main)}
+    EVERYTHING["try_submit"] = (6, try_submit)
+    EVERYTHING["hurt workers"] = (2, hurt_workers)

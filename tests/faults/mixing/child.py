@@ -35,8 +35,10 @@ def fork_and_check(driver: Driver, rng: random.Random) -> None:
         pid = os.fork()
         if pid == 0:
             _in_child(driver, random.Random(salt), status)
+        world.child = pid
         code = _wait(driver, pid)
     finally:
+        world.child = 0
         _gate.release()
     if code != status:
         world.fault("child", f"status {code} instead of {status}")

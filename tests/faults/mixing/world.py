@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -91,6 +92,8 @@ class World:
         self.seed = seed
         self.patience = patience
         self.pool_class = pool_class
+        self.actions: dict[str, tuple[int, Any]] = {}
+        self.child = 0  # a forked child that runs
         self.main = threading.get_ident()
         self.pid = os.getpid()
         self.counts: Counter[str] = Counter()  # added to by the main thread only
@@ -153,6 +156,9 @@ class World:
         )
         say(head + hearts + "\n" + diagnostics.report())
         say(f"FAULT{child}: {reason}: {text}\nseed {self.seed}\nmix: 0 passed, 1 failed\n")
+        if self.child and os.getpid() == self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.child, signal.SIGKILL)
         os._exit(1)
 
     def watch(self) -> None:
@@ -190,7 +196,7 @@ class World:
 
     def settle_down(self, threads: int, fds: set[str]) -> int:
         """Check that no thread and no descriptor is left; return the resident memory."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + min(10, self.patience)
         while threading.active_count() > 1 or task_count() > threads:
             if time.monotonic() > end:
                 text = f"{task_count()} instead of {threads}; {threading.enumerate()}"
