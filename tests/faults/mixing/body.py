@@ -13,7 +13,6 @@ from mixing.ledger import FAILING, Entry
 from mixing.world import Box, World, is_initialized
 
 from affinitypool import as_completed, wait
-from affinitypool._binding import core as _core
 
 PLANS = {
     "return": 30,
@@ -61,8 +60,9 @@ def run(entry: Entry, *args: Any, **kwargs: Any) -> Any:
 
 
 def in_worker(entry: Entry) -> bool:
-    """Return whether the calling thread is a worker of the entry's pool."""
-    return bool(_core.worker_pool() == entry.box.address)
+    """Return whether the calling thread is a worker of the entry's pool, if that is still there."""
+    pool = entry.box.pool
+    return pool is not None and bool(pool.is_worker())
 
 
 def submit(pool: Any, entry: Entry, shape: int = 0) -> None:

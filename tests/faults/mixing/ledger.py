@@ -172,7 +172,9 @@ class Entry:
             if error is not None or self.task.result(0) is not self.outside:
                 world.fault("wrong result", f"{self!r}: not the one that was set from outside")
             return "set from outside"
-        if isinstance(error, BrokenThreadPool) and self.box.breaks and not runs:
+        # an exception may have been injected into the initializer
+        breaks = self.box.breaks or (self.box.injects and self.box.initialized)
+        if isinstance(error, BrokenThreadPool) and breaks and not runs:
             return "broken"
         if isinstance(error, Injected) and self.box.injects:
             return "hit by an injected exception"
