@@ -197,8 +197,8 @@ class World:
     def settle_down(self, threads: int, fds: set[str]) -> int:
         """Check that no thread and no descriptor is left; return the resident memory."""
         end = time.monotonic() + min(10, self.patience)
-        # those that are alive: one into which an exception was injected when it had nearly ended may
-        # be listed for ever, as CPython's own code in a thread does not survive that
+        # those that are alive: one into which an exception was injected when it had nearly ended
+        # may be listed for ever, as CPython's own code in a thread does not survive that
         while sum(thread.is_alive() for thread in threading.enumerate()) > 1 or (
             task_count() > threads
         ):
