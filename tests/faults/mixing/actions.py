@@ -153,10 +153,6 @@ def _some(driver: Driver, rng: random.Random, most: int = 40) -> list[Any]:
     return rng.choices(tasks, k=rng.randint(1, most))  # with duplicates
 
 
-def _unguarded(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)
-
-
 def wait_some(driver: Driver, rng: random.Random) -> None:
     """`wait` in all its forms."""
     tasks = _some(driver, rng)
@@ -168,9 +164,7 @@ def wait_some(driver: Driver, rng: random.Random) -> None:
         asked.append(ALREADY)
     elif foreign < 0.2 and timeout is not None:
         asked.append(NEVER)
-    # an interrupt of the stdlib's wait, which is what a foreign future leads to, leaves locks held
-    call = driver.guard if asked == tasks else _unguarded
-    answer = call(wait, asked, timeout, when)
+    answer = driver.guard(wait, asked, timeout, when)
     if answer is INTERRUPTED:
         return
     done, not_done = answer
@@ -193,9 +187,8 @@ def as_completed_some(driver: Driver, rng: random.Random) -> None:
     def consume() -> None:
         got.extend(itertools.islice(as_completed([*tasks, *foreign], timeout), stop))
 
-    call = _unguarded if foreign else driver.guard
     try:
-        ended = call(consume) is not INTERRUPTED
+        ended = driver.guard(consume) is not INTERRUPTED
     except TimeoutError:
         ended = False
     if len(set(got)) != len(got) or not all(future.done() for future in got):
