@@ -20,7 +20,7 @@ from mixing import child
 from mixing.body import LEAVES, REFUSALS, choose_plan, make_garbage, run, submit, submit_soft
 from mixing.driver import INTERRUPTED, Driver
 from mixing.ledger import Entry, Failure, Injected, Interrupt
-from mixing.world import HAS_BOUND, SLOTS, Box, World
+from mixing.world import HAS_BOUND, Box, World
 
 from affinitypool import (
     ALL_COMPLETED,
@@ -365,8 +365,8 @@ def fork(driver: Driver, rng: random.Random) -> None:
 
 def end_pool(driver: Driver, rng: random.Random) -> None:
     """Put a new pool in the place of one that everybody uses, and end that in some way."""
-    slot = rng.randrange(SLOTS)
     world = driver.world
+    slot = world.pick_slot(rng)
     if not world.slot_locks[slot].acquire(False):
         return
     try:

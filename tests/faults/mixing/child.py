@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mixing.body import REFUSALS, submit
 from mixing.ledger import Entry
+from mixing.world import FREE_THREADED
 
 from affinitypool import BrokenThreadPool, wait
 
@@ -32,12 +33,18 @@ def fork_and_check(driver: Driver, rng: random.Random) -> None:
     if not _gate.acquire(False):
         return
     try:
+        # A free-threaded CPython forks while the lock of a dict, say, is on its way from one thread
+        # to the next, if they have waited for long; nobody in the child ever opens it.
+        if FREE_THREADED and not world.hush(driver.heart):
+            return
         pid = _fork()
         if pid == 0:
             _in_child(driver, random.Random(salt), status)
+        world.hushed = None
         world.child = pid
         code = _wait(driver, pid)
     finally:
+        world.hushed = None
         world.child = 0
         _gate.release()
     if code != status:

@@ -129,6 +129,7 @@ class Driver:
         weights = [weight for weight, _ in actions.values()]
         try:
             while time.monotonic() < until:
+                self.world.rest_if_asked(self.heart)
                 name = self.rng.choices(names, weights)[0]
                 rng = random.Random(self.rng.getrandbits(64))
                 self.heart.beat(name)

@@ -94,6 +94,7 @@ class World:
         self.pool_class = pool_class
         self.actions: dict[str, tuple[int, Any]] = {}
         self.child = 0  # a forked child that runs
+        self.hushed: Heart | None = None  # who asked all others to rest
         self.main = threading.get_ident()
         self.pid = os.getpid()
         self.counts: Counter[str] = Counter()  # added to by the main thread only
@@ -135,13 +136,53 @@ class World:
         return Box(number, pool, options, breaks)
 
     def pick(self, rng: random.Random, least: int = 0) -> tuple[Box, Any]:
-        """Return a box and its pool, of a number from `least` on if there is one."""
-        for _ in range(20):
+        """Return a box and its pool, of a number from `least` on if there is one.
+
+        Seldom one that takes no more tasks.
+        """
+        found = None
+        tries = 0
+        while found is None or tries < 20:
+            tries += 1
             box = self.boxes[rng.randrange(SLOTS)]
             pool = box.pool
-            if pool is not None and box.number >= least:
-                return box, pool
-        return box, pool
+            if pool is None:  # dropped while we looked at it
+                continue
+            found = box, pool
+            takes_tasks = not (pool._shutdown or pool._broken)
+            if box.number >= least and (takes_tasks or rng.random() < 0.1):
+                break
+        return found
+
+    def pick_slot(self, rng: random.Random) -> int:
+        """Return the slot of a pool that is to be ended: first of those that are shut down."""
+        slots = list(range(SLOTS))
+        rng.shuffle(slots)
+        for slot in slots:
+            pool = self.boxes[slot].pool
+            if pool is None or pool._shutdown or pool._broken:
+                return slot
+        return slots[0]
+
+    # ---- a quiet moment -------------------------------------------------------------------
+
+    def rest_if_asked(self, heart: Heart) -> None:
+        """Let somebody else have a quiet moment."""
+        while self.hushed not in (None, heart):
+            heart.resting = True
+            time.sleep(0.0005)
+        heart.resting = False
+
+    def hush(self, heart: Heart) -> bool:
+        """Ask all other drivers to rest; False if they do not soon.  Until `hushed` is None."""
+        self.hushed = heart
+        end = time.monotonic() + 0.5
+        while not all(other.resting or other is heart for other in self.hearts):
+            if time.monotonic() > end:
+                self.hushed = None
+                return False
+            time.sleep(0.0005)
+        return True
 
     # ---- faults -------------------------------------------------------------------------
 
