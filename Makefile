@@ -4,6 +4,8 @@
 # VENV=...        the virtual environment; default: .venv-VERSION, made when it is missing
 # BENCH_ARGS=...  for `make bench`, --short say; `make bench BENCH_ARGS=--help` lists them
 # PYTEST_ARGS=... for `make test`, -k map say
+# MIX_ARGS=...    for `make mix`, --seconds 10 --seed 1 say
+# SOAK_ARGS=...   for `make soak`, --rounds 5 --pythons 3.13 say; `make soak SOAK_ARGS=--help`
 # CC=... CLANG=... CLANG_FORMAT=... for `make lint`
 
 .DEFAULT_GOAL := help
@@ -35,12 +37,12 @@ NEEDS := $(VENV)/.affinitypool-needs
 C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
 BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
 
-.PHONY: help test test-c test-python bench bench-micro lint lint-c lint-python format sanitize build venv clean ci
+.PHONY: help test test-c test-python mix soak bench bench-micro lint lint-c lint-python format sanitize build environment clean ci
 
 help: ## list the targets
 	@echo "make TARGET, all set-up included:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-15s %s\n", $$1, $$2 }'
-	@echo "Variables: PYTHON, VENV, BENCH_ARGS, PYTEST_ARGS, CC, CLANG (the head of the Makefile says more)"
+	@echo "Variables: PYTHON, VENV, BENCH_ARGS, PYTEST_ARGS, MIX_ARGS, SOAK_ARGS, CC, CLANG (the head of the Makefile says more)"
 
 test: ## C tests, then the Python tests
 	@rm -f build/log/test-*.log
@@ -54,6 +56,12 @@ test-c: ## the C tests alone, with gcc and, if it is here, clang
 test-python: $(NEEDS)-test $(BUILT) ## the Python tests alone
 	@echo "running the tests with $$($(IN_VENV) --version), $(VENV)"
 	@sh tools/logged.sh build/log/test-python.log $(IN_VENV) -m pytest tests $(PYTEST_ARGS)
+
+mix: $(BUILT) ## a minute of everything at random, checked to the last task (tests/faults/mix.py)
+	@$(IN_VENV) tests/faults/mix.py $(MIX_ARGS)
+
+soak: | $(IN_VENV) ## tests/faults 50 times, on two Pythons, in three settings: hours (tools/soak.py)
+	@$(IN_VENV) tools/soak.py $(SOAK_ARGS)
 
 bench: $(NEEDS)-bench $(BUILT) ## the head-to-head with the stdlib's pool: table, JSON, plot
 	@$(IN_VENV) -m bench $(BENCH_ARGS)
@@ -85,6 +93,8 @@ format: $(NEEDS)-dev ## format the C and Python files
 sanitize: ## the C tests under ThreadSanitizer, then Address- and UBSanitizer
 	@sh tools/logged.sh build/log/sanitize-tsan.log $(MAKE) -C tests/c tsan
 	@sh tools/logged.sh build/log/sanitize-asan.log $(MAKE) -C tests/c asan
+
+environment: $(NEEDS)-test $(BUILT) # what the tests need, without running them
 
 build: $(BUILT) ## make the environment and build the package into it
 

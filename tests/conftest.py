@@ -6,9 +6,34 @@ import gc
 import threading
 import time
 
+import diagnostics
 import pytest
 
 import affinitypool
+
+
+def pytest_addoption(parser):
+    """Add `--repeat`."""
+    parser.addoption("--repeat", type=int, default=1, help="run each test so many times in a row")
+
+
+def pytest_configure(config):
+    """Have failures say where every thread was and what the pools counted."""
+    config.pluginmanager.register(diagnostics.Plugin(), "affinitypool-diagnostics")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc):
+    """Repeat each test; `round-7` in its name is one of them."""
+    rounds = metafunc.config.option.repeat
+    if rounds > 1:
+        metafunc.fixturenames.append("_round")
+        metafunc.parametrize("_round", range(rounds), ids=lambda n: f"round-{n}")
+
+
+@pytest.fixture
+def _round(request):
+    return request.param
 
 
 @pytest.fixture(autouse=True)

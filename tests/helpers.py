@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,18 +113,49 @@ def no_collector(collect: bool = True) -> Iterator[None]:
             gc.enable()
 
 
+class ChildHangs(AssertionError):
+    """A child went on past its time; the message has its output, and its stacks."""
+
+
 def run_python(
     code: str, *args: str, timeout: float = 30, options: tuple[str, ...] = (), **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run code in an interpreter of its own, with the package importable."""
-    return subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(code), *args],
-        capture_output=True,
+    """Run code in an interpreter of its own, with the package importable.
+
+    One that goes on for more than `timeout` seconds is aborted, so that it writes where all of
+    its threads are, and ChildHangs raised.
+    """
+    command = [sys.executable, *options, "-c", textwrap.dedent(code), *args]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1", **env},
         cwd=ROOT,
-    )
+        process_group=0,  # its own children end with it
+    ) as child:
+        try:
+            out, err = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise ChildHangs(_abort(child, timeout)) from None
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+def _abort(child: subprocess.Popen[str], timeout: float) -> str:
+    """End a child and its children; return what they wrote."""
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            out, err = child.communicate(timeout=5)
+            break
+    else:
+        out, err = "", "it cannot be killed"
+    return f"no end after {timeout:g} s\n--- its stdout:\n{out}\n--- its stderr:\n{err}"
 
 
 def check_python(code: str, *args: str, **options: Any) -> str:

@@ -58,10 +58,19 @@ def test_number() -> None:
     assert discovery.wrong_number(found.suite, len(found.names)) is None
 
 
+def all_cpus_count() -> bool:
+    """Whether CPython's test and we count the same CPUs."""
+    if sys.version_info >= (3, 13) or not hasattr(os, "sched_getaffinity"):
+        return True
+    return len(os.sched_getaffinity(0)) == os.cpu_count()
+
+
 def test_passes(name: str) -> None:
     """One test of CPython's passes with our executor."""
     found = listing()
     assert not isinstance(found, str)
+    if name.endswith(".test_default_workers") and not all_cpus_count():
+        pytest.skip("before Python 3.13 it counts all CPUs, and we may use some of them")
     outcome = runner.run_test(name, replacement(), found.suite, LIMIT)
     if outcome.status == "skipped":
         pytest.skip(f"by CPython's test itself: {outcome.reason}")

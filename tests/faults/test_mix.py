@@ -1,0 +1,220 @@
+"""A short random mix; and that the mix sees what it is there to see."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+MIX = Path(__file__).resolve().parent / "mix.py"
+
+pytestmark = [
+    pytest.mark.timeout(100),
+    pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc"),
+]
+
+
+def run_mix(*options: str, broken: str = "") -> tuple[int, str]:
+    """Run the mix in a process of its own, with a pool class that is perhaps broken."""
+    code = textwrap.dedent(
+        """
+        import itertools, os, sys, threading, time
+
+        sys.path.insert(0, sys.argv[1])
+        import mix
+        from affinitypool import Task, ThreadPoolExecutor
+
+        counter = itertools.count(1)
+        keep = []
+
+        class Pool(ThreadPoolExecutor):
+            pass
+        """
+    )
+    code += textwrap.dedent(broken) + "\nsys.exit(mix.main(sys.argv[2:], Pool))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(MIX.parent), *options],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_short_mix_of_everything():
+    """Submit, cancel, wait, callbacks, signals, forks, producers, shutdown: nothing is lost."""
+    code, out = run_mix("--short", "--seed", "7")
+    assert code == 0, out
+    assert out.startswith("mix: seed 7, 3 s, "), out
+    assert out.endswith("\nmix: 1 passed, 0 failed\n"), out
+    for action in ("fork", "own pool", "signals handled", "children", "task cancelled"):
+        assert f"\n  {action} " in out, f"the mix never came to: {action}\n{out}"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_seed_decides_what_a_thread_chooses(seed):
+    code = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import mix
+        from mixing.driver import Driver
+        world = mix.World(int(sys.argv[2]), 30, mix.ThreadPoolExecutor)
+        print([Driver(world, "main").rng.random(), Driver(world, "other").rng.random()])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(MIX.parent)]
+    same, again, other = (
+        subprocess.run([*command, str(n)], capture_output=True, text=True, timeout=50, check=True)
+        for n in (seed, seed, seed + 100)
+    )
+    assert same.stdout == again.stdout != other.stdout
+
+
+SUBMIT = """
+    def submit(self, fn, /, *args, **kwargs):
+        number = next(counter)
+        {body}
+        return ThreadPoolExecutor.submit(self, fn, *args, **kwargs)
+
+    Pool.submit = submit
+"""
+
+
+def in_submit(body: str) -> str:
+    return SUBMIT.format(body=textwrap.indent(textwrap.dedent(body), " " * 8).strip())
+
+
+BROKEN = {
+    "it drops a task": (
+        "lost",
+        in_submit("if number % 100 == 0: return Task()"),
+        "--only=submit,submit a burst,submit_many",
+    ),
+    "it runs a task twice": (
+        "run twice",
+        in_submit("if number % 100 == 0: super(Pool, self).submit(fn, *args, **kwargs)"),
+    ),
+    "it hangs": ("hang", in_submit("if number == 300: threading.Event().wait()")),
+    "it refuses and runs": (
+        "ran although refused",
+        in_submit(
+            """
+            if number % 100 == 0:
+                super(Pool, self).submit(fn, *args, **kwargs)
+                raise RuntimeError("refused")
+            """
+        ),
+    ),
+    "it cancels by itself": (
+        "cancelled by nobody",
+        in_submit(
+            """
+            if number % 100 == 0:
+                task = Task()
+                task.cancel()
+                return task
+            """
+        ),
+    ),
+    "what was cancelled has run": (
+        "cancelled although it ran",
+        in_submit(
+            """
+            if getattr(args[0], "plan", None) in ("return", "pause"):
+                fn(*args, **kwargs)
+                return Task()
+            """
+        ),
+    ),
+    "it mixes results up": (
+        "wrong result",
+        in_submit("if number % 100 == 0: return super(Pool, self).submit(lambda: (fn(*args), 1))"),
+    ),
+    "it loses a callback": (
+        "lost: .*its callbacks did not come to an end",
+        """
+        class Forgetful(Task):
+            def add_done_callback(self, fn):
+                if next(counter) % 10:
+                    super().add_done_callback(fn)
+
+        def submit(self, fn, /, *args, **kwargs):
+            task = ThreadPoolExecutor.submit(self, fn, *args, **kwargs)
+            task.__class__ = Forgetful
+            return task
+
+        Pool.submit = submit
+        """,
+        "--without=await",
+    ),
+    "it calls back too early": (
+        "callbacks: .* called before its end",
+        """
+        class Hasty(Task):
+            def add_done_callback(self, fn):
+                fn(self)
+
+        def submit(self, fn, /, *args, **kwargs):
+            task = ThreadPoolExecutor.submit(self, fn, *args, **kwargs)
+            task.__class__ = Hasty
+            return task
+
+        Pool.submit = submit
+        """,
+    ),
+    "shutdown does not wait": (
+        "shutdown: it returned before the end",
+        """
+        def shutdown(self, wait=True, **options):
+            return ThreadPoolExecutor.shutdown(self, False, **options)
+
+        Pool.shutdown = shutdown
+        """,
+    ),
+    "it keeps its tasks": (
+        "memory: .* MB more than after the warm-up",
+        in_submit("keep.append(bytes(2_000))"),
+    ),
+    "it leaves a thread": (
+        "threads: left behind",
+        in_submit(
+            """
+            if number == 100:
+                threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+            """
+        ),
+    ),
+    "it leaves a descriptor": (
+        "descriptors: left open",
+        in_submit("if number == 100: keep.append(open(os.devnull))"),
+    ),
+    "it does not come back after a fork": (
+        "child: ",
+        """
+        def _renew(self):
+            raise SystemExit
+
+        Pool._renew = _renew
+        """,
+        "--only=fork,submit",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", BROKEN)
+def test_a_broken_pool_is_caught(way):
+    """The reason is named, with the seed, all stacks and the counters of the pools."""
+    reason, broken, *options = BROKEN[way]
+    options += ["--seed=7", "--seconds=2", "--patience=3"]
+    code, out = run_mix(*options, broken=broken)
+    assert code == 1, out
+    lines = out.splitlines()
+    assert any(line.startswith("FAULT") for line in lines), out
+    assert re.search(f"^FAULT[^:]*: {reason}", out, re.MULTILINE), out
+    assert lines[-1] == "mix: 0 passed, 1 failed"
+    assert lines[-2] == "seed 7"
+    assert "---- threads ----" in out
+    assert "---- pools ----" in out
