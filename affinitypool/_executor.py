@@ -328,8 +328,10 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._shutdown = True
         core.close()
         core.cancel_pending(True)
-        self._join(core, end, timeout)
-        cancelled: list[Task[Any]] = core.take_cancelled()
+        try:
+            self._join(core, end, timeout)
+        finally:
+            cancelled: list[Task[Any]] = core.take_cancelled()
         return cancelled
 
     def wait_idle(self, timeout: float | None = None) -> bool:
@@ -362,7 +364,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             self.shutdown(wait=True)
 
     def _has_ended(self, core: Any) -> bool:
-        return not core.pending and not any(thread.is_alive() for thread in set(self._threads))
+        return core.wait_quiet(0) if not core.is_home() else False
 
     def _join(self, core: Any, end: float | None, timeout: float | None) -> bool:
         """Wait until all has ended; False if the time has passed, or if this is a worker."""
@@ -382,7 +384,9 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
                     self._log_running(timeout)
                     return False
             joined = threads
-            settled = core.started <= len(joined) and (core.started or not core.pending)
+            # threads that were replaced hold no place among the started
+            held = sum(thread.replacement is None for thread in joined)
+            settled = core.started <= held and (core.started or not core.pending)
             if self._threads == joined and (settled or interrupts):
                 return bool(settled)
             if end is not None and time.monotonic() >= end:

@@ -28,6 +28,7 @@ class _Collector:
     def __init__(self) -> None:
         self._completions = core.Completions()
         self.get = self._completions.get
+        self._post = self._completions.post
 
     def watch(self, future: Future[Any]) -> bool:
         """Collect the future when it ends; False if it is done."""
@@ -35,7 +36,7 @@ class _Collector:
             return self._completions.watch(future)
         if future.done():
             return False
-        future.add_done_callback(self._completions.post)
+        future.add_done_callback(self._post)
         return True
 
     def unwatch(self, future: Future[Any]) -> None:
@@ -45,7 +46,8 @@ class _Collector:
             return
         with future._condition:
             if not future.done():  # else somebody iterates over them, or has
-                future._done_callbacks.remove(self._completions.post)  # type: ignore[attr-defined]
+                callbacks = future._done_callbacks  # type: ignore[attr-defined]
+                callbacks[:] = [each for each in callbacks if each is not self._post]
 
 
 def _run_inline(future: Future[Any]) -> bool:

@@ -166,6 +166,7 @@ int ap__task_wait(ap_pytask *task, uint64_t deadline) {
             return 1;
         if (sleeps && PyErr_CheckSignals() < 0)
             return -1;
+        ap__task_check_fork(task); /* a signal handler may have forked */
         if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
             return 0;
         bool may_spin = !sleeps && spin_pays(task->core);

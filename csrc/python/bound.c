@@ -63,7 +63,8 @@ static int wait_for_place(ap_core *core) {
             break;
         }
         ap__word_sleep(&core->pending, seen, AP_FOREVER, sleeps);
-        if (ap_u32_load_acquire(&ap__interpreter_exiting)) {
+        /* (orphaned: a signal handler has forked, and this is the child) */
+        if (ap_u32_load_acquire(&ap__interpreter_exiting) || ap__core_is_orphaned(core)) {
             taken = -1;
             break;
         }

@@ -111,14 +111,6 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     return (PyObject *)self;
 }
 
-/* Takes over the reference to `task`: in the critical section. */
-static void append(PyObject *list, ap_pytask *task) {
-    if (PyList_Append(list, (PyObject *)task) < 0)
-        PyErr_Clear(); /* out of memory: its reference is all that is lost */
-    else
-        Py_DECREF(task);
-}
-
 void ap__core_cancel(ap_core_object *self, ap_pytask *task) {
     if (!ap__task_cancel(task))
         return;
@@ -255,6 +247,7 @@ static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
 static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     ap_core_object *self = (ap_core_object *)op;
     ap_core *core = self->core;
+    ap_pytask *unpromised = NULL;
     PyObject *fresh = PyList_New(0), *cancelled = PyList_New(0);
     if (!fresh || !cancelled) {
         Py_XDECREF(fresh);
@@ -273,9 +266,20 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     ap_task *header;
     while ((uint32_t)PyList_GET_SIZE(self->promised) < unbegun(core) &&
            (header = ap_pool_take_try(core->pool))) {
-        append(self->promised, ap__task_from_header(header));
+        ap_pytask *task = ap__task_from_header(header);
+        if (PyList_Append(self->promised, (PyObject *)task) < 0) {
+            PyErr_Clear();
+            unpromised = task; /* out of memory: it is cancelled below */
+            break;
+        }
+        Py_DECREF(task);
     }
     Py_END_CRITICAL_SECTION();
+    if (unpromised) {
+        ap__core_cancel(self, unpromised);
+        Py_DECREF(unpromised);
+        ap_pool_dealt(core->pool);
+    }
     Py_XDECREF(fresh);
     Py_XDECREF(cancelled);
     ap_u32_store_seq_cst(&core->cancelling, 1);
@@ -310,6 +314,8 @@ static PyObject *core_wait_quiet(PyObject *op, PyObject *timeout) {
             Py_RETURN_TRUE;
         if (sleeps && PyErr_CheckSignals() < 0)
             return NULL;
+        if (ap__core_is_orphaned(core)) /* a signal handler has forked: all reads as cancelled */
+            Py_RETURN_TRUE;
         if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
             Py_RETURN_FALSE;
         uint64_t until = ap__sleep_until(deadline, sleeps);

@@ -81,6 +81,7 @@ static guard *enter(ap_core_object *core, PyObject *gone) {
     guard *fresh = state ? (guard *)guard_type->tp_alloc(guard_type, 0) : NULL;
     if (!fresh || PyDict_SetItem(state, (PyObject *)guard_type, (PyObject *)fresh) < 0) {
         Py_XDECREF(fresh);
+        PyErr_Clear();
         leave(core, gone);
         PyErr_NoMemory();
         return NULL;

@@ -201,8 +201,10 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
         again = observer && observer->condition != condition;
         if (!again) {
             ap__task_await_handover(task);
-            before = ap_u32_load_relaxed(&task->state);
             ap__bound_pin(task);
+            /* acquire pairs with the RMW of whoever decided: if that was core_dealloc, our pin
+             * comes after it has looked at the pins, and nothing is given back */
+            before = ap_u32_load_acquire(&task->state);
             /* an override decides once; its outcome is in place before the state says so */
             while (((1u << (before & AP_STATE)) & from)) {
                 if (to & AP_OVERRIDE) {

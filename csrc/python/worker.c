@@ -230,8 +230,11 @@ static int live(loop *self, bool is_worker) {
             Py_CLEAR(self->empty);
         }
     }
-    if (first)
+    bool left = false; /* the first task is another's */
+    if (first) {
         run_one(self, first);
+        left = self->ended && !self->last;
+    }
     if (is_worker)
         run_all(self);
     if (self->last)
@@ -244,7 +247,7 @@ static int live(loop *self, bool is_worker) {
     }
     if (is_worker && !orphaned)
         ap_worker_end(self->worker);
-    if (first && !is_worker && !self->ended)
+    if (first && !is_worker && !left)
         ap_pool_dealt(self->core->pool);
     if (self->empty) {
         if (PyContext_Exit(self->empty) < 0)
