@@ -398,7 +398,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         """Log which workers still run, and where they are."""
         frames = sys._current_frames()
         for thread in sorted(self._threads, key=lambda thread: thread.name):
-            if not thread.has_task():
+            if not thread.is_busy():
                 continue
             frame = frames.get(thread.ident or 0)
             stack = "".join(traceback.format_stack(frame)) if frame else "  (no Python code)\n"

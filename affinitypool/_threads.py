@@ -193,9 +193,9 @@ class WorkerThread(threading.Thread):
         """Return whether the thread runs."""
         return not self._fate.cancelled() and super().is_alive()
 
-    def has_task(self) -> bool:
-        """Return whether the thread is in the middle of a task."""
-        return self._guard is not None and self._guard.has_task()
+    def is_busy(self) -> bool:
+        """Return whether the thread runs something: a task, a callback, its initializer."""
+        return self._guard is not None and self._guard.is_busy()
 
     def has_begun(self) -> bool:
         """Return whether the thread runs or has run."""

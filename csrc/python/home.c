@@ -14,10 +14,11 @@
 typedef struct {
     PyObject_HEAD ap_core_object *core; /* NULL: settled */
     PyObject *gone;                     /* a Task, to be ended */
-    ap_frame **frames;                  /* what the thread runs; NULL once it has ended */
+    bool *rests;                        /* ap__rests of the thread; NULL once it has ended */
 } guard;
 
 _Thread_local ap_core *ap__home;
+_Thread_local bool ap__rests;
 static _Thread_local guard *own_guard; /* the thread state's reference */
 static PyTypeObject *guard_type;
 
@@ -50,7 +51,7 @@ static void guard_end(guard *self) {
         return;
     own_guard = NULL;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
-    self->frames = NULL;
+    self->rests = NULL;
     Py_END_CRITICAL_SECTION();
     leave(self->core, self->gone);
 }
@@ -65,14 +66,14 @@ static void guard_dealloc(PyObject *op) {
     Py_DECREF(type);
 }
 
-/* Whether the thread is in the middle of a task; by any thread. */
-static PyObject *guard_has_task(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+/* Whether the thread runs something: a task, a callback, its initializer.  By any thread. */
+static PyObject *guard_is_busy(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     guard *self = (guard *)op;
-    bool has_task;
+    bool is_busy;
     Py_BEGIN_CRITICAL_SECTION(op);
-    has_task = self->frames && *(ap_frame *volatile *)self->frames;
+    is_busy = self->rests && !*(volatile bool *)self->rests;
     Py_END_CRITICAL_SECTION();
-    return PyBool_FromLong(has_task);
+    return PyBool_FromLong(is_busy);
 }
 
 /* The calling thread is one of the core's; `gone` is a Task to end at its end. */
@@ -88,7 +89,7 @@ static guard *enter(ap_core_object *core, PyObject *gone) {
     }
     fresh->core = (ap_core_object *)Py_NewRef(core);
     fresh->gone = Py_NewRef(gone);
-    fresh->frames = &ap__frames;
+    fresh->rests = &ap__rests;
     own_guard = fresh;
     ap__home = core->core;
     ap__stack_measure();
@@ -139,7 +140,7 @@ static PyMethodDef functions[] = {
 };
 
 static PyMethodDef guard_methods[] = {
-    {"has_task", guard_has_task, METH_NOARGS, "Whether the thread is in the middle of a task."},
+    {"is_busy", guard_is_busy, METH_NOARGS, "Whether the thread runs something."},
     {NULL, NULL, 0, NULL},
 };
 
