@@ -398,10 +398,10 @@ def attempt(pool, look, work):
 
 
 @looks(
-    {
-        name: "FOUND 8: the frame of the failed task links to that of its waiter"
-        for name in ("inline-kept", "inline-wait", "inline-first", "inline-completed")
-    }
+    dict.fromkeys(
+        ("inline-kept", "inline-wait", "inline-first", "inline-completed"),
+        "FOUND 8: the frame of the failed task links to that of its waiter",
+    )
 )
 def test_failed_tasks_leave_no_cycles(two, look):
     """200 failed tasks leave no cycles: with the collector off, their exceptions are dead within a
