@@ -1171,6 +1171,59 @@ def test_joining_a_worker_with_a_long_timeout(timeout):
     assert not thread.is_alive()
 
 
+# each takes (pool, timeout); it returns False, or a list, when the timeout has passed
+POOL_WAITS = {
+    "shutdown": lambda pool, timeout: pool.shutdown(timeout=timeout),
+    "cancelling": lambda pool, timeout: pool.shutdown(cancel_futures=True, timeout=timeout),
+    "drain": lambda pool, timeout: pool.drain(timeout),
+    "shutdown_now": lambda pool, timeout: pool.shutdown_now(timeout),
+    "wait_idle": lambda pool, timeout: pool.wait_idle(timeout=timeout),
+}
+every_pool_wait = pytest.mark.parametrize("name", POOL_WAITS)
+
+
+@every_pool_wait
+@pytest.mark.parametrize("timeout", [*SHORT, *ODD.values()], ids=repr)
+def test_waiting_for_a_pool_with_a_short_timeout(name, timeout):
+    """The pool's own waits take what those for a task take."""
+    with ThreadPoolExecutor(2) as pool:
+        with occupied(pool):
+            begin = time.monotonic()
+            outcome = POOL_WAITS[name](pool, timeout)
+            took = time.monotonic() - begin
+            assert outcome == ([] if name == "shutdown_now" else False)
+            assert took < 10
+            if isinstance(timeout, (int, float)):
+                assert took >= timeout - 1e-6
+        assert pool.shutdown(timeout=20) is True
+
+
+@every_pool_wait
+@pytest.mark.parametrize("timeout", [*LONG, *BEYOND], ids=repr)
+def test_waiting_for_a_pool_with_a_long_timeout(name, timeout):
+    with ThreadPoolExecutor(2) as pool, occupied(pool) as gate:
+        timer = opened_soon(gate)
+        assert POOL_WAITS[name](pool, timeout) == ([] if name == "shutdown_now" else True)
+        timer.join()
+
+
+@every_pool_wait
+@pytest.mark.parametrize(
+    ("timeout", "error"),
+    [("1", TypeError), (b"1", TypeError), ([], TypeError), (1j, TypeError), (math.nan, ValueError)],
+    ids=repr,
+)
+def test_a_pool_whose_wait_was_refused_stays_open(one, name, timeout, error):
+    """Nothing is closed or cancelled when the timeout is no number."""
+    with occupied(one):
+        task = one.submit(int)
+        with pytest.raises(error):
+            POOL_WAITS[name](one, timeout)
+        assert task._state == "PENDING"
+    assert task.result(10) == 0
+    assert one.submit(abs, -1).result(10) == 1
+
+
 @pytest.mark.parametrize("timeout", [0, 0.0, -1, 1e-9, 0.02, -math.inf], ids=repr)
 def test_the_condition_of_a_task_with_a_short_timeout(one, timeout):
     with occupied(one):

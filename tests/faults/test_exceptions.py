@@ -504,6 +504,25 @@ def test_a_task_run_inline_sees_no_exception_of_its_waiter(one, way):
     assert isinstance(again.exception(10), RuntimeError)
 
 
+@pytest.mark.xfail(strict=True, reason="FOUND 18: the waiter's exception is back too early")
+@pytest.mark.parametrize("way", INLINE.values(), ids=INLINE)
+def test_a_callback_of_a_task_run_inline_sees_none_either(one, way, logged):
+    seen = []
+
+    def waiter():
+        try:
+            raise ValueError("of the waiter")
+        except ValueError:
+            task = one.submit(int)
+            task.add_done_callback(lambda _: seen.append(sys.exc_info()))
+            task.add_done_callback(lambda _: fail(KeyError()))
+            way(task)
+
+    one.submit(waiter).result(10)
+    assert seen == [(None, None, None)]
+    assert logged[0].exc_info[1].__context__ is None
+
+
 @pytest.mark.parametrize("way", INLINE.values(), ids=INLINE)
 def test_a_waiter_keeps_the_exception_that_it_handles(one, way):
     """...and what a task that runs inline raises does not replace it."""

@@ -293,6 +293,18 @@ def inline_kept(pool, fn):
     pool.submit(waiter).result(10)
 
 
+def inline_wait(pool, fn):
+    pool.submit(lambda: wait([pool.submit(fn)]) and None).result(10)
+
+
+def inline_first(pool, fn):
+    pool.submit(lambda: wait([pool.submit(fn)], None, FIRST_COMPLETED) and None).result(10)
+
+
+def inline_completed(pool, fn):
+    pool.submit(lambda: list(as_completed([pool.submit(fn)])) and None).result(10)
+
+
 def asyncio_gather(pool, fn):
     async def main():
         futures = [asyncio.wrap_future(pool.submit(fn)) for _ in range(2)]
@@ -322,6 +334,9 @@ LOOKS |= {
     "work-item": work_item,
     "inline": inline,
     "inline-kept": inline_kept,
+    "inline-wait": inline_wait,
+    "inline-first": inline_first,
+    "inline-completed": inline_completed,
     "outside": set_from_outside,
 }
 
@@ -383,9 +398,10 @@ def attempt(pool, look, work):
 
 
 @looks(
-    {
-        "inline-kept": "FOUND 8: the frame of the failed task links to that of its waiter",
-    }
+    dict.fromkeys(
+        ("inline-kept", "inline-wait", "inline-first", "inline-completed"),
+        "FOUND 8: the frame of the failed task links to that of its waiter",
+    )
 )
 def test_failed_tasks_leave_no_cycles(two, look):
     """200 failed tasks leave no cycles: with the collector off, their exceptions are dead within a
