@@ -11,7 +11,7 @@ import threading
 import weakref
 
 import pytest
-from helpers import HAS_GIL, Probe, check_python, eventually, no_collector, occupied
+from helpers import Probe, check_python, eventually, no_collector, occupied
 
 import affinitypool
 from affinitypool import ThreadPoolExecutor, as_completed, wait
@@ -334,7 +334,6 @@ def test_a_context_dies_with_its_task(one, end):
         assert eventually(lambda: died[0]() is None)
 
 
-@pytest.mark.xfail(not HAS_GIL, strict=True, reason="the submitter frees the context: F6")
 def test_what_a_task_sets_dies_with_it(one):
     """Neighbour: also where the worker then sleeps, and for tasks from an empty context."""
     died = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import multiprocessing
 import os
@@ -874,7 +875,9 @@ def test_many_forks_under_load(load):
             producer.start()
         try:
             for _ in range(12):
-                in_child(lambda: works(pool))
+                # (not a lambda: without a GIL a thread that reads a closure's cell holds its lock,
+                # and if that is at the fork, nobody in the child can ever read it)
+                in_child(functools.partial(works, pool))
         finally:
             stop.set()
             for producer in producers:
