@@ -3,6 +3,7 @@
 # PYTHON=...      the interpreter to use; default: the first that will do (tools/find_python.sh)
 # VENV=...        the virtual environment; default: .venv-VERSION, made when it is missing
 # BENCH_ARGS=...  for `make bench`, --short say; `make bench BENCH_ARGS=--help` lists them
+# TESTS=...       the files or folders that `make test-python` runs; default: tests
 # PYTEST_ARGS=... for `make test`, -k map say
 # MIX_ARGS=...    for `make mix`, --seconds 10 --seed 1 say
 # SOAK_ARGS=...   for `make soak`, --rounds 5 --pythons 3.13 say; `make soak SOAK_ARGS=--help`
@@ -34,6 +35,7 @@ IN_VENV := $(VENV)/bin/python
 PIP := $(IN_VENV) -m pip --disable-pip-version-check
 BUILT := $(VENV)/.affinitypool-built
 NEEDS := $(VENV)/.affinitypool-needs
+TESTS ?= tests
 C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
 BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
 
@@ -55,7 +57,7 @@ test-c: ## the C tests alone, with gcc and, if it is here, clang
 
 test-python: $(NEEDS)-test $(BUILT) ## the Python tests alone
 	@echo "running the tests with $$($(IN_VENV) --version), $(VENV)"
-	@sh tools/logged.sh build/log/test-python.log $(IN_VENV) -m pytest tests $(PYTEST_ARGS)
+	@sh tools/logged.sh build/log/test-python.log $(IN_VENV) -m pytest $(TESTS) $(PYTEST_ARGS)
 
 mix: $(BUILT) ## a minute of everything at random, checked to the last task (tests/faults/mix.py)
 	@$(IN_VENV) tests/faults/mix.py $(MIX_ARGS)

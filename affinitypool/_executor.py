@@ -53,7 +53,9 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     initializer, initargs: called in each thread before its first task.  If it raises, the pool
         is broken: pending tasks fail with BrokenThreadPool and later submits raise it.
     shards: queues that submitting threads are spread over; rounded up to a power of two and not
-        more than workers.  None: chosen from the number of workers and CPUs.
+        more than workers.  None: one, and tasks start in the order of submission.  With several
+        only each thread's own tasks are taken in order, and a task may wait behind another that
+        blocks while later ones start.
     stack_size: bytes of stack per worker thread, at least 32 KiB or what the platform needs; None:
         the platform's default.
         Tasks that wait for tasks of their own pool nest on it; RecursionError when it is full.

@@ -6,8 +6,10 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 
 import pytest
+from helpers import ROOT
 
 import affinitypool
 
@@ -60,3 +62,11 @@ def test_signatures_can_be_asked_for():
     assert list(inspect.signature(task.add_done_callback).parameters)[-1] == "fn"
     for name in ("done", "running", "cancel", "cancelled", "exception", "set_result"):
         inspect.signature(getattr(task, name))
+
+
+def test_the_tests_that_the_guarantees_name_are_there():
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = re.findall(r"(test_\w+\.py)::(test_\w+)", text)
+    assert len(named) > 15
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / "tests" / "faults" / file).read_text(encoding="utf-8")
