@@ -454,7 +454,7 @@ def _results(tasks: list[Task[T]], end: float | None) -> Iterator[T]:
             yield tasks.pop().result()
     finally:
         while tasks:  # no name of this frame, which an error's traceback holds, keeps a task
-            tasks.pop(0).cancel()
+            tasks.pop().cancel()
 
 
 def _buffered_results(
@@ -469,8 +469,11 @@ def _buffered_results(
         while tasks:
             owner = pool()
             if owner is not None:
-                tasks.extend(owner._submit_each(fn, itertools.islice(rows, 1)))
-                del owner
+                more = owner._submit_each(fn, itertools.islice(rows, 1))
+                tasks.extend(more)
+                if not more:
+                    rows = iter(())  # the inputs are not asked again
+                del owner, more
             timeout = None if end is None else end - time.monotonic()
             yield _result_or_cancel(tasks.popleft(), timeout)
     finally:

@@ -305,9 +305,9 @@ static void run_started(ap_pytask *task) {
             PyErr_WriteUnraisable(NULL);
         Py_DECREF(empty);
     }
+    ap__task_publish(task); /* callbacks see none either */
     thread->exc_info = outer;
     Py_XDECREF(none.exc_value);
-    ap__task_publish(task);
 }
 
 int ap__task_run_inline(ap_pytask *task) {

@@ -266,8 +266,12 @@ int ap_python_worker_run(void *core_object) {
     PyGILState_STATE state = PyGILState_Ensure();
     ap_core_object *object = (ap_core_object *)Py_NewRef((PyObject *)core_object);
     loop self = {.object = object, .core = object->core, .thread = PyThreadState_Get()};
-    int code = ap_worker_begin(self.core->pool, &self.worker);
-    if (code == AP_OK || code == AP_E_CLOSED) {
+    /* orphaned: a submit was interrupted by a fork, and starts a thread for the parent's pool */
+    bool orphaned = ap__core_is_orphaned(self.core);
+    int code = orphaned ? AP_OK : ap_worker_begin(self.core->pool, &self.worker);
+    if (orphaned) {
+        ap__home_settle();
+    } else if (code == AP_OK || code == AP_E_CLOSED) {
         code = live(&self, code == AP_OK);
     } else if (code == AP_E_FULL) {
         /* a thread that was given up is there after all: this one counts in its place */

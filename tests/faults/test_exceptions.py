@@ -504,7 +504,6 @@ def test_a_task_run_inline_sees_no_exception_of_its_waiter(one, way):
     assert isinstance(again.exception(10), RuntimeError)
 
 
-@pytest.mark.xfail(strict=True, reason="FOUND 18: the waiter's exception is back too early")
 @pytest.mark.parametrize("way", INLINE.values(), ids=INLINE)
 def test_a_callback_of_a_task_run_inline_sees_none_either(one, way, logged):
     seen = []
@@ -732,7 +731,6 @@ def test_one_exception_that_many_tasks_raise(pool):
         assert name in names_of(shared)
 
 
-@pytest.mark.xfail(not HAS_GIL, strict=True, reason="FOUND 11: the whole traceback is walked")
 @pytest.mark.parametrize("looked", [False, True], ids=["unread", "read"])
 def test_one_exception_that_very_many_tasks_raise_costs_about_linear_time(one, looked):
     """Its traceback grows with every raise, as Python has it; nobody walks it each time."""

@@ -328,18 +328,7 @@ def test_inputs_of_odd_kinds(two, buffersize):
         list(two.map(abs, items(), buffersize=buffersize))
 
 
-@pytest.mark.parametrize(
-    "buffersize",
-    [
-        pytest.param(
-            size,
-            marks=pytest.mark.xfail(
-                size in (3, 1000), strict=True, reason="FOUND 15: the inputs are asked again"
-            ),
-        )
-        for size in (None, 1, 3, 1000)
-    ],
-)
+@pytest.mark.parametrize("buffersize", [None, 1, 3, 1000])
 def test_the_shortest_input_ends_it(two, buffersize):
     """As `zip` does: of those before it one item more is pulled, of those after it none."""
     before, short, after = Input(), Input(range(4)), Input()
@@ -733,7 +722,6 @@ def test_a_map_from_a_callback_and_from_a_finalizer(two, buffersize):
     assert eventually(lambda: seen == [45, 45], 10)
 
 
-@pytest.mark.xfail(strict=True, reason="FOUND 14: what is left is popped from the front")
 @pytest.mark.parametrize("how", ["fails", "closed"])
 def test_a_large_map_that_ends_early_costs_about_linear_time(how):
     """A hundred thousand calls, of which the first one fails, or is enough."""

@@ -342,11 +342,6 @@ LOOKS |= {
 
 
 def looks(expected_to_fail):
-    if not HAS_GIL:
-        expected_to_fail = {
-            **expected_to_fail,
-            "wait-first": "FOUND 12a: the list of who ended is the worker's",
-        }
     return pytest.mark.parametrize(
         "look",
         [

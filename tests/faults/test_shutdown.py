@@ -368,9 +368,6 @@ def test_a_task_that_never_returns_is_reported(caplog, gate, call):
     assert task.result(0) is None
 
 
-NOT_REPORTED = pytest.mark.xfail(strict=True, reason="only a worker in a task is reported: F9")
-
-
 @pytest.mark.parametrize("call", LIMITED)
 def test_workers_without_a_task_are_not_reported(caplog, gate, call):
     """Neighbour: nobody has to look after those."""
@@ -403,8 +400,8 @@ def test_idle_workers_leave_although_another_one_stays(gate):
         "in C",
         "nested",
         "waiting",
-        pytest.param("callback", marks=NOT_REPORTED),
-        pytest.param("initializer", marks=NOT_REPORTED),
+        "callback",
+        "initializer",
     ],
 )
 def test_wherever_a_worker_is_the_report_tells(caplog, gate, where):
