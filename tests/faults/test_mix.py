@@ -38,11 +38,12 @@ def run_mix(*options: str, broken: str = "") -> tuple[int, str]:
     code += textwrap.dedent(broken) + "\nsys.exit(mix.main(sys.argv[2:], Pool))\n"
     done = subprocess.run(
         [sys.executable, "-c", code, str(MIX.parent), *options],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=90,
     )
-    return done.returncode, done.stdout + done.stderr
+    return done.returncode, done.stdout
 
 
 def test_a_short_mix_of_everything():
@@ -89,12 +90,12 @@ def in_submit(body: str) -> str:
 
 BROKEN = {
     "it drops a task": (
-        "lost",
+        "(lost|hang)",  # a task that waits for it may be what another thread waits for
         in_submit("if number % 100 == 0: return Task()"),
         "--only=submit,submit a burst,submit_many",
     ),
     "it runs a task twice": (
-        "run twice",
+        "(run twice|ran although cancelled)",
         in_submit("if number % 100 == 0: super(Pool, self).submit(fn, *args, **kwargs)"),
     ),
     "it hangs": ("hang", in_submit("if number == 300: threading.Event().wait()")),

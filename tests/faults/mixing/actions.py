@@ -27,6 +27,7 @@ from affinitypool import (
     FIRST_COMPLETED,
     FIRST_EXCEPTION,
     BrokenThreadPool,
+    ThreadPoolExecutor,
     as_completed,
     wait,
 )
@@ -67,8 +68,10 @@ def submit_many(driver: Driver, rng: random.Random) -> None:
             entry.plan = "return"
     try:
         tasks = driver.guard(pool.submit_many, run, entries, box=box)
-    except REFUSALS:  # with a bound, some were perhaps taken
-        tasks = INTERRUPTED if box.bounded else None
+    except REFUSALS:
+        # with a bound, or a submit of a subclass, they are taken one by one
+        at_once = not box.bounded and type(pool).submit is ThreadPoolExecutor.submit
+        tasks = None if at_once else INTERRUPTED
     for index, entry in enumerate(entries):
         if tasks is INTERRUPTED:
             entry.may_run = True

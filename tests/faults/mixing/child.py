@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import random
 import signal
@@ -19,9 +20,8 @@ from affinitypool import BrokenThreadPool, wait
 
 if TYPE_CHECKING:
     from mixing.driver import Driver
-    from mixing.world import Box
+    from mixing.world import Box, World
 
-LIMIT = 20
 _gate = threading.Lock()  # one child at a time
 
 
@@ -52,6 +52,11 @@ def fork_and_check(driver: Driver, rng: random.Random) -> None:
     driver.counts["children"] += 1
 
 
+def _limit(world: World) -> float:
+    """Return how many seconds a child may take."""
+    return min(20.0, 2 * world.patience)
+
+
 def _fork() -> int:
     """Fork, with no finalizer in the middle of it.
 
@@ -66,7 +71,7 @@ def _fork() -> int:
 
 
 def _wait(driver: Driver, pid: int) -> int:
-    end = time.monotonic() + driver.world.patience + LIMIT
+    end = time.monotonic() + driver.world.patience + _limit(driver.world)
     while True:
         done, code = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -85,7 +90,9 @@ def _in_child(driver: Driver, rng: random.Random, status: int) -> None:
     code = 1
     try:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        signal.alarm(LIMIT)  # faulthandler writes the stacks then, and it ends
+        signal.alarm(
+            math.ceil(_limit(driver.world))
+        )  # faulthandler writes the stacks then, and it ends
         _check(driver, rng, rng.random() < 0.1)
         code = status
     except BaseException as error:
@@ -124,7 +131,7 @@ def _use(driver: Driver, rng: random.Random, box: Box, pool: Any) -> None:
     for entry in entries:
         submit(pool, entry)
     tasks = [entry.task for entry in entries if entry.task is not None]
-    if not box.breaks and wait(tasks, LIMIT / 2).not_done:
+    if not box.breaks and wait(tasks, _limit(world) / 2).not_done:
         world.fault("child", f"tasks that do not end: {entries}")
     if rng.random() < 0.5:
         try:
@@ -134,7 +141,7 @@ def _use(driver: Driver, rng: random.Random, box: Box, pool: Any) -> None:
             pass
     if rng.random() < 0.3:
         pool.shutdown()
-    end = time.monotonic() + LIMIT / 2
+    end = time.monotonic() + _limit(world) / 2
     while entries or late:
         entry = entries.pop() if entries else late.popleft()
         while not entry.is_quiet():
@@ -156,7 +163,7 @@ def _fork_again(driver: Driver, rng: random.Random) -> None:
 def _in_child_again(driver: Driver, rng: random.Random) -> None:
     code = 1
     try:
-        signal.alarm(LIMIT)
+        signal.alarm(math.ceil(_limit(driver.world)))
         _check(driver, rng, False)
         code = 7
     finally:
