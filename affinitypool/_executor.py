@@ -266,6 +266,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             tasks.reverse()
             return _results(tasks, end)
         buffered = deque(self._submit_each(fn, itertools.islice(rows, buffersize)))
+        if len(buffered) < buffersize:
+            rows = iter(())
         return _buffered_results(buffered, end, weakref.ref(self), fn, rows)
 
     def submit_many(self, fn: Callable[..., T], *iterables: Iterable[Any]) -> list[Task[T]]:
