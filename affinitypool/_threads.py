@@ -264,8 +264,11 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
         try:
             initializer(*initargs)
         except BaseException as error:
-            _break(crew, error)
-            _logger.critical("Exception in initializer:", exc_info=True)
+            crew.broken = True  # whatever the logging does, this thread is not replaced
+            try:
+                _logger.critical("Exception in initializer:", exc_info=True)
+            finally:
+                _break(crew, error)
             return True
     crew.stillborn = 0
     code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
@@ -289,7 +292,6 @@ def _break(crew: Crew, cause: BaseException) -> None:
     """Fail everything that is pending; the core takes no more."""
     core = crew.core
     core.exit()  # what it waits for from now on it does not run itself
-    crew.broken = True
     crew.mark_broken(cause)
     core.close()
     while True:
