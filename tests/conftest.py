@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 
@@ -18,7 +19,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Have failures say where every thread was and what the pools counted."""
+    """Have failures say where every thread was and what the pools counted; and Ctrl-C raise."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(diagnostics.Plugin(), "affinitypool-diagnostics")
 
 
