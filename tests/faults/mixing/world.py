@@ -197,9 +197,10 @@ class World:
         )
         say(head + hearts + "\n" + diagnostics.report())
         say(f"FAULT{child}: {reason}: {text}\nseed {self.seed}\nmix: 0 passed, 1 failed\n")
-        if self.child and os.getpid() == self.pid:
+        forked = self.child  # read once: 0 would be everybody
+        if forked and os.getpid() == self.pid:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.child, signal.SIGKILL)
+                os.kill(forked, signal.SIGKILL)
         os._exit(1)
 
     def watch(self) -> None:
