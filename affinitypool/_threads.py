@@ -327,17 +327,20 @@ def _at_exit() -> None:
             _live.pop(thread, None)
 
 
-def _after_fork_in_child() -> None:
-    """In a child none of the parent's workers exists, and this thread is the main one."""
+def renew_after_fork() -> bool:
+    """In a forked child, once: leave what there is to the parent; return whether that was now.
+
+    None of the parent's workers exists, and this thread is the main one.
+    """
     global _stack_size_lock
+    if not _core.take_fork():
+        return False
     _stack_size_lock = threading.RLock()
-    _core.after_fork()
     _core.set_main_thread(threading.get_ident())
-    for core in set(_live.values()):
-        _core.orphan(core)
     _live.clear()
     for pool in list(pools.values()):
         pool._renew()
+    return True
 
 
 def _register_exit() -> None:
@@ -348,7 +351,7 @@ def _register_exit() -> None:
     assert ident is not None
     _core.set_main_thread(ident)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_after_fork_in_child)
+        os.register_at_fork(after_in_child=renew_after_fork)
 
 
 _register_exit()

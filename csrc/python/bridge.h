@@ -76,6 +76,7 @@ typedef struct ap_core {
 #endif
 
     struct ap_core *next_free;
+    struct ap_core *next_made; /* written once */
 } ap_core;
 
 #define AP_ORPHANED UINT32_C(0x80000000) /* in a forked child: it is the parent's (fork.c) */
@@ -92,6 +93,8 @@ typedef struct {
 
 extern PyTypeObject *ap__core_type;
 int ap__core_setup(PyObject *module);
+/* In a forked child, which has one thread: marks every core. */
+void ap__core_orphan_all(void);
 /* Cancels every queued task. */
 void ap__core_cancel_queued(ap_core_object *self);
 /* Refuses tasks from now on; workers run what is pending and leave. */
@@ -358,6 +361,11 @@ int ap__pool_setup(PyObject *module);
 int ap__worker_setup(PyObject *module);
 /* Takes one idle worker out of the count; false if there is none.  Attached. */
 bool ap__core_count_on_idle(ap_core *core);
-extern ap_atomic_u32 ap__interpreter_exiting;
+/* Not 0: no pool takes a task as it is. */
+extern ap_atomic_u32 ap__interpreter_state;
+enum {
+    AP_EXITING = 1,
+    AP_FORKED = 2, /* a child whose pools have not been renewed yet: fork.c */
+};
 
 #endif
