@@ -289,24 +289,33 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
 
 
 def _break(crew: Crew, cause: BaseException) -> None:
-    """Fail everything that is pending; the core takes no more."""
+    """Fail everything that is pending; the core takes no more.
+
+    Callbacks come last: one may wait for another task of the pool.
+    """
     core = crew.core
     core.exit()  # what it waits for from now on it does not run itself
     crew.mark_broken(cause)
     core.close()
-    while True:
-        task = core.take()
-        if task is not None:
-            error = BrokenThreadPool(BROKEN)
-            error.__cause__ = cause
-            # InvalidStateError: it was cancelled, or its submitter ran it itself
-            with contextlib.suppress(InvalidStateError):
-                task.set_exception(error)
-            core.dealt()
-        elif core.pending:
-            time.sleep(0)  # a submit is between reserving its place and filling it
-        else:
-            return
+    callbacks = []
+    try:
+        while True:
+            task = core.take()
+            if task is not None:
+                error = BrokenThreadPool(BROKEN)
+                error.__cause__ = cause
+                callbacks += [(task, each) for each in task._take_callbacks()]
+                # InvalidStateError: it was cancelled, or its submitter ran it itself
+                with contextlib.suppress(InvalidStateError):
+                    task.set_exception(error)
+                core.dealt()
+            elif core.pending:
+                time.sleep(0)  # a submit is between reserving its place and filling it
+            else:
+                break
+    finally:
+        for task, callback in callbacks:
+            task._give_callback(callback)
 
 
 def _at_exit() -> None:

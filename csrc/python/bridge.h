@@ -170,7 +170,7 @@ typedef struct {
     PyObject *invalid_state_error;
     PyObject *submit_error;
     PyObject *pending_limit_error;
-    PyObject *log_callback;    /* log_callback(task, error): a callback raised */
+    PyObject *log_callback;    /* log_callback(task, type, error, traceback): a callback raised */
     PyObject *log_state;       /* log_state(task): set_running_or_notify_cancel came too late */
     PyObject *unobserved;      /* unobserved(task): it failed, dies, and nobody looked */
     PyObject *breathe;         /* a Python function that does nothing: worker.c */
@@ -294,7 +294,8 @@ enum { AP_FROM_PENDING = 1 << AP_PENDING, AP_FROM_RUNNING = 1 << AP_RUNNING };
 bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome, bool failed);
 ap_observer *ap__task_observe(ap_pytask *task); /* NULL with MemoryError */
 void ap__observer_free(ap_observer *observer);
-PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn);
+/* `swallow`: whatever the callback raises is logged; else what is no Exception is raised. */
+PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn, bool swallow);
 /* 1: installed, 0: the task is done, -1: exception. */
 int ap__task_watch(ap_pytask *task, PyObject *completions);
 void ap__task_unwatch(ap_pytask *task, PyObject *completions);

@@ -12,8 +12,8 @@
  * runs in the child.  The fresh cores are made by a hook of os.register_at_fork, or by the first
  * submit of a hook that was registered before ours (pool.c: AP_FORKED).
  */
-#include "bridge.h"
 #include "sync/fork.h"
+#include "bridge.h"
 
 _Thread_local ap_frame *ap__frames;
 

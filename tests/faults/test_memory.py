@@ -191,19 +191,7 @@ def test_arguments_die_with_their_last_user(end, workers):
                 del task
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(
-                not HAS_GIL and name != "context",
-                reason="FOUND 12b: the tuple of the arguments is the worker's",
-            ),
-        )
-        for name in SHAPES
-    ],
-)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape):
     """The traceback holds the frame, and that the arguments; nothing else does."""
 
@@ -341,23 +329,10 @@ LOOKS |= {
 }
 
 
-def looks(expected_to_fail):
-    return pytest.mark.parametrize(
-        "look",
-        [
-            pytest.param(
-                look,
-                id=name,
-                marks=pytest.mark.xfail(strict=True, reason=expected_to_fail[name])
-                if name in expected_to_fail
-                else (),
-            )
-            for name, look in LOOKS.items()
-        ],
-    )
+every_look = pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 
 
-@looks({})
+@every_look
 def test_results_die_with_their_last_user(pool, look):
     """With the collector off, results are dead within a second of their last user."""
     deaths = []
@@ -392,12 +367,7 @@ def attempt(pool, look, work):
         look(pool, work)
 
 
-@looks(
-    dict.fromkeys(
-        ("inline-kept", "inline-wait", "inline-first", "inline-completed"),
-        "FOUND 8: the frame of the failed task links to that of its waiter",
-    )
-)
+@every_look
 def test_failed_tasks_leave_no_cycles(two, look):
     """200 failed tasks leave no cycles: with the collector off, their exceptions are dead within a
     second, and what their frames held."""

@@ -13,7 +13,6 @@ import weakref
 
 import pytest
 from helpers import (
-    HAS_GIL,
     Probe,
     all_dead,
     at_once,
@@ -146,19 +145,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(
-            way,
-            id=name,
-            marks=pytest.mark.xfail(
-                name == "inline", strict=True, reason="FOUND 8: the frame of `wait` holds the task"
-            ),
-        )
-        for name, way in WAYS.items()
-    ],
-)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_failure_that_nobody_looked_at_is_reported_once(pool, lost, way):
     """However the task was made and ended, and without the collector."""
     with no_collector(collect=False):
@@ -332,24 +319,7 @@ NO_LOOKS = {
 }
 
 
-@pytest.mark.parametrize(
-    "look",
-    [
-        pytest.param(
-            look,
-            id=name,
-            marks=[
-                pytest.mark.xfail(
-                    name == "wait-exception", strict=True, reason="FOUND 16: it asks for the error"
-                ),
-                pytest.mark.xfail(
-                    name == "wait-first" and not HAS_GIL, reason="FOUND 12a: the worker's list"
-                ),
-            ],
-        )
-        for name, look in NO_LOOKS.items()
-    ],
-)
+@pytest.mark.parametrize("look", NO_LOOKS.values(), ids=NO_LOOKS)
 def test_waiting_is_not_looking(two, lost, look):
     """To wait for a task, to ask for its state, or a callback that does not look, is no look."""
     for _ in range(3):
@@ -585,7 +555,6 @@ def test_hooks_that_come_and_go_while_tasks_die(two):
     seen.clear()
 
 
-@pytest.mark.xfail(strict=True, reason="FOUND 17: a subclass does not inherit the finalizer")
 def test_subclasses_of_task_are_reported_too(lost):
     class Own(Task):
         pass
