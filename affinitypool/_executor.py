@@ -69,7 +69,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         (`threading.stack_size` is process-wide: it is set and restored around each start.)
     thread_per_core: as many threads as usable CPUs; not together with max_workers.
     propagate_context: run each task in a copy of its submitter's `contextvars` context.  None:
-        yes, unless there is an initializer, whose context variables tasks then see.
+        yes, and the variables that an initializer has set hold in it.  False: in the context of the
+        worker thread, as the stdlib's pool does.
     max_pending: how many tasks may be accepted and not started, at least 1; None: any number.
     on_full: what `submit` does when there are that many: "block" until one of them starts or is
         cancelled, "raise" PendingLimitError, or "caller_runs": run the call itself.  A worker of
@@ -128,9 +129,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if stack_size is not None:
             stack_size = _integer("stack_size", stack_size)
             check_stack_size(stack_size)
-        if propagate_context is None:
-            propagate_context = initializer is None
-        elif not isinstance(propagate_context, bool):
+        if propagate_context is not None and not isinstance(propagate_context, bool):
             kind = type(propagate_context).__name__
             raise TypeError(f"propagate_context must be True, False or None, not {kind}")
         if max_pending is not None:
@@ -144,7 +143,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             max_workers,
             shards or 0,
             usable_cpus(),
-            bool(propagate_context),
+            propagate_context is not False,
             max_pending or 0,
             _ON_FULL[on_full],
         )
@@ -160,6 +159,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._work_queue: Any = _WorkQueue(core)
         self._max_pending = max_pending
         self._cancel_on_error = bool(cancel_on_error)
+        self._keeps_initial_context = propagate_context is None
         self._wait_at_exit = bool(wait_at_exit)
         self._initializer_error: list[BaseException] = []
         self._bind(core)
@@ -174,7 +174,13 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             if method is not None:
                 method(error)
 
-        self._crew = Crew(self._core, self._stack_size, not self._wait_at_exit, mark_broken)
+        self._crew = Crew(
+            self._core,
+            self._stack_size,
+            daemon=not self._wait_at_exit,
+            keeps_initial_context=self._keeps_initial_context,
+            mark_broken=mark_broken,
+        )
         self._threads: set[WorkerThread] = self._crew.threads
 
     def _renew(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import itertools
 import logging
 import os
 import threading
@@ -69,22 +70,35 @@ class Crew:
     stillborn: how many threads in turn ended before they could work.
     threads: those that were started and not told not to run; the pool's `_threads`.
     daemon: they do not keep the interpreter from exiting.
+    keeps_initial_context: what an initializer sets holds for tasks with contexts of their own.
     broken: an initializer has failed.
     mark_broken: called with the error of an initializer that failed.
     """
 
-    __slots__ = ("broken", "core", "daemon", "mark_broken", "stack_size", "stillborn", "threads")
+    __slots__ = (
+        "broken",
+        "core",
+        "daemon",
+        "keeps_initial_context",
+        "mark_broken",
+        "stack_size",
+        "stillborn",
+        "threads",
+    )
 
     def __init__(
         self,
         core: Any,
         stack_size: int | None,
+        *,
         daemon: bool,
+        keeps_initial_context: bool,
         mark_broken: Callable[[BaseException], None],
     ) -> None:
         self.core = core
         self.stack_size = stack_size
         self.daemon = daemon
+        self.keeps_initial_context = keeps_initial_context
         self.broken = False
         self.mark_broken = mark_broken
         self.stillborn = 0
@@ -262,7 +276,10 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
     core = crew.core
     if initializer is not None:
         try:
-            initializer(*initargs)
+            if crew.keeps_initial_context:
+                _initialize_context(initializer, initargs)
+            else:
+                initializer(*initargs)
         except BaseException as error:
             crew.broken = True  # whatever the logging does, this thread is not replaced
             try:
@@ -286,6 +303,23 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
     if sent is not None:
         raise sent
     return False
+
+
+def _initialize_context(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> None:
+    """Run the initializer; the variables that it has set hold for each task of this thread."""
+    before = contextvars.copy_context()
+    context = before.copy()
+    context.run(initializer, *initargs)
+    changed = [
+        (variable, value)
+        for variable, value in context.items()
+        if variable not in before or before[variable] is not value
+    ]
+    if changed:
+        initial = contextvars.Context()
+        for variable, value in changed:
+            initial.run(variable.set, value)
+        _core.set_initial_context(initial, tuple(itertools.chain.from_iterable(changed)))
 
 
 def _break(crew: Crew, cause: BaseException) -> None:

@@ -232,13 +232,56 @@ static inline void ap__task_check_fork(ap_pytask *task) {
 }
 int ap__fork_setup(PyObject *module);
 
+/* context.c: the contextvars context that a task runs in --------------------------------- */
+
+/* What a task calls. */
+typedef struct {
+    PyObject *fn;
+    PyObject *args;  /* one positional argument, or a tuple; NULL: none */
+    PyObject *names; /* of keyword arguments, the last ones; or NULL */
+    size_t nargs;    /* positional ones */
+} ap_call;
+
+static inline PyObject *ap__call(const ap_call *call) {
+    if (!call->args)
+        return PyObject_Vectorcall(call->fn, NULL, 0, NULL);
+    if (call->nargs == 1 && !call->names) {
+        PyObject *stack[2] = {NULL, call->args};
+        return PyObject_Vectorcall(call->fn, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    }
+    return PyObject_Vectorcall(call->fn, ((PyTupleObject *)call->args)->ob_item, call->nargs,
+                               call->names);
+}
+
+/* What the initializer has set in this thread, which belongs to the core ap__home; NULL: nothing.
+ */
+extern AP_THREAD_LOCAL PyObject *ap__initial_context;
+/* Whether the initializer that has run in this thread is that of the task's pool. */
+static inline bool ap__context_has_initial(ap_pytask *task) {
+    return AP_UNLIKELY(ap__initial_context != NULL) && task->core == ap__home;
+}
+/* Calls in the context that the task has brought (else NULL), with what the initializer has set. */
+PyObject *ap__context_call(ap_pytask *task, PyObject *context, const ap_call *call);
+/* Makes and enters a base context; NULL if there is no memory: tasks run in that of the thread. */
+PyObject *ap__context_enter_base(void);
+void ap__context_leave_base(PyObject *base);
+void ap__context_replace(PyObject **base);
+/* Replaces *base, a context that is entered, if something was left in it. */
+static inline void ap__context_empty(PyObject **base) {
+    if (AP_UNLIKELY(Py_TYPE(*base)->tp_as_mapping->mp_length(*base) != 0))
+        ap__context_replace(base);
+}
+/* The thread ends. */
+void ap__context_forget(void);
+int ap__context_setup(PyObject *module);
+
 /* run.c: starting, running and publishing ---------------------------------------------- */
 
 /* PENDING to RUNNING; false if the task was cancelled, set from outside, or taken. */
 bool ap__task_start(ap_pytask *task);
 /* Calls a started task's function and keeps its outcome; publishes nothing.  Attached.
- * `*empty` is a context that is entered and empty, for isolated tasks; it may be replaced. */
-void ap__task_call(ap_pytask *task, PyObject **empty);
+ * `*base`: NULL, or from ap__context_enter_base; it may be replaced. */
+void ap__task_call(ap_pytask *task, PyObject **base);
 /* Publishes the outcome if nobody observes the task.  Attached or detached.  False: observed,
  * or decided from outside; then ap__task_settle_run must be called, attached. */
 bool ap__task_publish_try(ap_pytask *task);

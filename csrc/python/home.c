@@ -53,6 +53,7 @@ static void guard_end(guard *self) {
     Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
     self->rests = NULL;
     Py_END_CRITICAL_SECTION();
+    ap__context_forget();
     leave(self->core, self->gone);
 }
 

@@ -77,9 +77,10 @@ int ap_python_bind(void *pointer) {
     PyObject *module = (PyObject *)pointer;
     int code = 0;
     if (PyModule_AddFunctions(module, functions) < 0 || ap__core_setup(module) < 0 ||
-        ap__task_setup(module) < 0 || ap__condition_setup(module) < 0 ||
-        ap__completions_setup(module) < 0 || ap__pool_setup(module) < 0 ||
-        ap__fork_setup(module) < 0 || ap__worker_setup(module) < 0 || ap__home_setup(module) < 0)
+        ap__task_setup(module) < 0 || ap__context_setup(module) < 0 ||
+        ap__condition_setup(module) < 0 || ap__completions_setup(module) < 0 ||
+        ap__pool_setup(module) < 0 || ap__fork_setup(module) < 0 || ap__worker_setup(module) < 0 ||
+        ap__home_setup(module) < 0)
         code = -1;
 #ifdef Py_GIL_DISABLED
     if (code == 0 && PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) < 0)

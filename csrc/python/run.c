@@ -55,16 +55,6 @@ void ap__task_drop_call(ap_pytask *task) {
     Py_XDECREF(context);
 }
 
-static PyObject *call(PyObject *fn, PyObject *args, size_t nargs, PyObject *names) {
-    if (!args)
-        return PyObject_Vectorcall(fn, NULL, 0, NULL);
-    if (nargs == 1 && !names) {
-        PyObject *stack[2] = {NULL, args};
-        return PyObject_Vectorcall(fn, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-    }
-    return PyObject_Vectorcall(fn, ((PyTupleObject *)args)->ob_item, nargs, names);
-}
-
 /* Takes the exception that is set out of the thread, normalised and with its traceback. */
 static PyObject *take_exception(PyObject **traceback) {
     PyObject *error;
@@ -139,74 +129,43 @@ static inline void track(ap_pytask *task, PyObject *outcome) {
 }
 #endif
 
-/* Replaces *base, a context that is entered, if something was left in it. */
-static void empty_context(PyObject **base) {
-    if (AP_LIKELY(Py_TYPE(*base)->tp_as_mapping->mp_length(*base) == 0))
-        return;
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyObject *fresh = PyContext_New();
-    if (!fresh || PyContext_Exit(*base) < 0 || PyContext_Enter(fresh) < 0) {
-        Py_XDECREF(fresh);
-        PyErr_WriteUnraisable(NULL);
-    } else {
-        Py_SETREF(*base, fresh);
-    }
-    PyErr_Restore(type, error, traceback);
-}
-
-/* Calls in `*base`, a context that is entered: empty before, whatever callbacks and finalizers have
- * done in it, and after, so that an idle worker keeps nothing alive. */
-static PyObject *call_in_empty_context(PyObject *fn, PyObject *args, size_t nargs, PyObject *names,
-                                       PyObject **base) {
-    empty_context(base);
-    PyObject *result = call(fn, args, nargs, names);
-    empty_context(base);
+static PyObject *call_in_context(ap_pytask *task, PyObject *context, const ap_call *call,
+                                 PyObject **base) {
+    if (context || ap__context_has_initial(task))
+        return ap__context_call(task, context, call);
+    if (!task->isolated || !*base)
+        return ap__call(call);
+    /* empty before, whatever callbacks and finalizers have done in it, and after, so that an idle
+     * worker keeps nothing alive */
+    ap__context_empty(base);
+    PyObject *result = ap__call(call);
+    ap__context_empty(base);
     return result;
 }
 
-static PyObject *call_in_context(PyObject *fn, PyObject *args, size_t nargs, PyObject *names,
-                                 PyObject *context) {
-    if (PyContext_Enter(context) < 0)
-        return NULL;
-    PyObject *result = call(fn, args, nargs, names);
-    PyObject *type, *error, *traceback;
-    if (!result)
-        PyErr_Fetch(&type, &error, &traceback);
-    if (PyContext_Exit(context) < 0)
-        PyErr_WriteUnraisable(fn);
-    if (!result)
-        PyErr_Restore(type, error, traceback);
-    return result;
-}
-
-void ap__task_call(ap_pytask *task, PyObject **empty) {
-    PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = NULL;
-    size_t nargs = task->nargs;
+void ap__task_call(ap_pytask *task, PyObject **base) {
+    ap_call call = {task->fn, task->args, task->outcome, task->nargs};
+    PyObject *context = NULL;
     task->fn = task->args = task->outcome = NULL;
     if (task->has_context) {
         context = task->context;
         task->context = NULL;
     }
-    if (nargs == UINT16_MAX)
-        nargs = (size_t)(PyTuple_GET_SIZE(args) - (names ? PyTuple_GET_SIZE(names) : 0));
+    if (call.nargs == UINT16_MAX)
+        call.nargs =
+            (size_t)(PyTuple_GET_SIZE(call.args) - (call.names ? PyTuple_GET_SIZE(call.names) : 0));
 
     PyObject *result, *traceback = NULL;
     ap_frame frame = {.task = task, .outer = ap__frames};
     ap__frames = &frame;
-    if (context)
-        result = call_in_context(fn, args, nargs, names, context);
-    else if (task->isolated && *empty)
-        result = call_in_empty_context(fn, args, nargs, names, empty);
-    else
-        result = call(fn, args, nargs, names);
+    result = call_in_context(task, context, &call, base);
     bool failed = !result;
     if (failed)
         result = take_exception(&traceback);
 
-    Py_DECREF(fn);
-    Py_XDECREF(args);
-    Py_XDECREF(names);
+    Py_DECREF(call.fn);
+    Py_XDECREF(call.args);
+    Py_XDECREF(call.names);
     Py_XDECREF(context);
     ap__frames = frame.outer; /* not before what the arguments' finalizers do */
     task->failed = failed;
@@ -309,20 +268,9 @@ static void run_started(ap_pytask *task) {
     PyThreadState *thread = PyThreadState_Get();
     _PyErr_StackItem *outer = thread->exc_info, none = {0};
     thread->exc_info = &none;
-    PyObject *empty = NULL;
-    if (task->isolated && !task->context) {
-        empty = PyContext_New();
-        if (!empty || PyContext_Enter(empty) < 0) {
-            PyErr_Clear(); /* out of memory: run in the context of the caller */
-            Py_CLEAR(empty);
-        }
-    }
-    ap__task_call(task, &empty);
-    if (empty) {
-        if (PyContext_Exit(empty) < 0)
-            PyErr_WriteUnraisable(NULL);
-        Py_DECREF(empty);
-    }
+    PyObject *base = task->isolated && !task->context ? ap__context_enter_base() : NULL;
+    ap__task_call(task, &base);
+    ap__context_leave_base(base);
     if (task->failed)
         forget_waiter(task->args);
     ap__task_publish(task); /* callbacks see none either */

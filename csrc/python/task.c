@@ -15,9 +15,9 @@ ap_hooks ap__hooks;
 void ap__task_run_header(ap_task *task, ap_worker *worker) {
     (void)worker;
     ap_pytask *self = ap__task_from_header(task);
-    PyObject *empty = NULL;
+    PyObject *base = NULL;
     if (ap__task_start(self)) {
-        ap__task_call(self, &empty);
+        ap__task_call(self, &base);
         ap__task_publish(self);
     }
     Py_DECREF(self);

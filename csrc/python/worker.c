@@ -31,7 +31,7 @@ typedef struct {
     ap_worker *worker;
     PyThreadState *thread;
     ap_pytask *last; /* called, not published, and referred to */
-    PyObject *empty; /* a context, entered and empty, for isolated tasks */
+    PyObject *base;  /* the context that is entered between tasks; NULL: the thread's own */
     uint64_t tick;   /* of the clock, at the last let_others_run */
     bool counted;    /* in core->idled since it last found a task */
     bool busy;
@@ -48,6 +48,7 @@ static void attach(loop *self) {
 /* Waits until a thread that just submitted has let go of the interpreter, but not for long:
  * on its condition variable the wake would take many times as long. */
 static void await_release(ap_pytask *task) {
+    (void)task;
 #ifndef Py_GIL_DISABLED
     for (int pause = 0; pause < HANDOVER_PAUSES; pause++) {
         if (ap_u32_load_relaxed(&task->state) & AP_LET_GO || ap_u32_load_relaxed(&ap__sleeping))
@@ -179,7 +180,7 @@ static void run_one(loop *self, ap_pytask *task) {
         return;
     }
     if (ap__task_start(task)) {
-        ap__task_call(task, &self->empty);
+        ap__task_call(task, &self->base);
         self->last = task;
     } else {
         Py_DECREF(task);
@@ -225,13 +226,8 @@ static void run_all(loop *self) {
  * may still have promised it a task. */
 static int live(loop *self, bool is_worker) {
     ap_pytask *first = ap__core_take_first(self->object, self->worker);
-    if (self->core->isolated) {
-        self->empty = PyContext_New();
-        if (!self->empty || PyContext_Enter(self->empty) < 0) {
-            PyErr_Clear(); /* out of memory: tasks run in the thread's context */
-            Py_CLEAR(self->empty);
-        }
-    }
+    if (self->core->isolated)
+        self->base = ap__context_enter_base();
     bool left = false; /* the first task is another's */
     if (first) {
         run_one(self, first);
@@ -251,11 +247,7 @@ static int live(loop *self, bool is_worker) {
         ap_worker_end(self->worker);
     if (first && !is_worker && !left)
         ap_pool_dealt(self->core->pool);
-    if (self->empty) {
-        if (PyContext_Exit(self->empty) < 0)
-            PyErr_WriteUnraisable(NULL);
-        Py_DECREF(self->empty);
-    }
+    ap__context_leave_base(self->base);
     if (self->ended && !orphaned)
         return AP_PYTHON_WORKER_ENDED;
     ap__home_settle();

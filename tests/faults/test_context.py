@@ -307,6 +307,135 @@ def test_a_replaced_worker_has_nothing_of_the_one_before(one, caplog):
             assert first == pool.submit(threading.get_ident).result(10)
 
 
+# ---- what the initializer has set
+
+
+def initialised(**options):
+    """A pool whose initializer sets `variable`; `other` is the submitter's business."""
+    return ThreadPoolExecutor(1, initializer=variable.set, initargs=("initial",), **options)
+
+
+def both(*_):
+    return variable.get(), other.get()
+
+
+def test_a_task_sees_the_initializers_variables_and_its_submitters(form):
+    def submit():
+        variable.set("submitter")
+        other.set("submitter")
+        return form(pool, both, 0)
+
+    with initialised() as pool:
+        for _ in range(3):
+            assert contextvars.copy_context().run(submit) == ("initial", "submitter")
+            assert in_empty_context(form, pool, both, 0) == ("initial", "unset")
+
+
+@pytest.mark.parametrize("empty", [True, False])
+@pytest.mark.parametrize("how", ["task", "callback", "inline"])
+def test_what_a_task_sets_over_the_initializers_ends_with_it(how, empty):
+    def spoil(*_):
+        variable.set("spoilt")
+        other.set("spoilt")
+
+    def act():
+        if how == "callback":
+            with occupied(pool):
+                pool.submit(int).add_done_callback(spoil)
+        elif how == "inline":
+            assert pool.submit(lambda: (pool.submit(spoil).result(), both())).result(10)[1] == (
+                ("initial", "unset") if empty else ("initial", "submitter")
+            )
+        else:
+            pool.submit(spoil).result(10)
+        return pool.submit(both).result(10)
+
+    def submit():
+        other.set("submitter")
+        return act()
+
+    with initialised() as pool:
+        for _ in range(3):
+            if empty:
+                assert in_empty_context(act) == ("initial", "unset")
+            else:
+                assert contextvars.copy_context().run(submit) == ("initial", "submitter")
+
+
+def test_an_inline_task_and_a_callback_see_the_initializers_variables_too():
+    seen = []
+    with initialised() as pool:
+        assert pool.submit(lambda: pool.submit(both).result()).result(10) == ("initial", "unset")
+        with occupied(pool):
+            in_empty_context(pool.submit, int).add_done_callback(lambda _: seen.append(both()))
+    assert seen == [("initial", "unset")]
+
+
+def test_who_runs_a_call_in_place_of_the_pool_has_not_been_initialised():
+    """Neighbour: the caller's thread, also a worker of another pool with an initializer."""
+    with (
+        initialised(max_pending=1, on_full="caller_runs") as full,
+        ThreadPoolExecutor(1, initializer=other.set, initargs=("another",)) as another,
+        occupied(full),
+    ):
+        full.submit(int)
+        assert in_empty_context(full.submit, both).result(0) == ("unset", "unset")
+        task = in_empty_context(another.submit, lambda: full.submit(both).result(0))
+        assert task.result(10) == ("unset", "another")  # its own context, and no more than that
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_replaced_worker_is_initialised_again(empty, caplog):
+    caplog.set_level(logging.CRITICAL + 1)
+    run = in_empty_context if empty else lambda fn, *args: fn(*args)
+    with initialised() as pool:
+        first = run(pool.submit, threading.get_ident).result(10)
+        pool._core.fault_end_workers(1)
+        assert eventually(lambda: run(pool.submit, threading.get_ident).result(10) != first)
+        assert run(pool.submit, variable.get).result(10) == "initial"
+
+
+def test_what_the_initializer_found_is_not_what_it_set():
+    """Neighbour: tools put variables into the context of a thread that they start."""
+
+    def initializer():
+        variable.set(variable.get())  # the same object: nothing to keep
+
+    def submit():
+        variable.set("submitter")
+        return pool.submit(variable.get).result(10)
+
+    with ThreadPoolExecutor(1, initializer=initializer) as pool:
+        # ContextVar.set of what is the default does set it, so it holds
+        assert contextvars.copy_context().run(submit) == "unset"
+    with ThreadPoolExecutor(1, initializer=int) as pool:
+        assert contextvars.copy_context().run(submit) == "submitter"
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+def test_by_choice_the_initializers_variables_hold_in_the_thread_alone(propagate):
+    def submit():
+        variable.set("submitter")
+        return pool.submit(variable.get).result(10)
+
+    with initialised(propagate_context=propagate) as pool:
+        expected = "submitter" if propagate else "initial"
+        assert contextvars.copy_context().run(submit) == expected
+
+
+def test_what_the_initializer_set_dies_with_its_thread():
+    with no_collector():
+        probe = Probe()
+        death = weakref.ref(probe)
+        with ThreadPoolExecutor(1, initializer=variable.set, initargs=(probe,)) as pool:
+            assert pool.submit(variable.get).result(10) is probe
+            del probe
+            assert death() is not None
+        del pool
+        gc.collect()
+        assert eventually(lambda: death() is None)
+
+
 # ---- contexts die
 
 

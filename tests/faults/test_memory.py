@@ -1223,7 +1223,7 @@ def test_workers_start_with_an_empty_context_where_threads_inherit_one(flag):
         """,
         options=("-X", f"thread_inherit_context={flag}"),
     )
-    assert out == "unset 0\nunset 0\nstarter\n"
+    assert out == "unset 0\nstarter 1\nstarter\n"
 
 
 def test_decimal_contexts_do_not_leak(one):

@@ -177,12 +177,6 @@ def test_the_submitters_span_arrives_in_a_warm_worker(tool, order):
     assert all_arrived(run(tool, "warm", order, ARRIVES))
 
 
-NOT_WITHOUT_PROPAGATION = pytest.mark.xfail(
-    strict=True, reason="such pools have the context of the worker, in which nobody sets it: F4"
-)
-
-
-@NOT_WITHOUT_PROPAGATION
 @pytest.mark.parametrize("tool", TOOLS)
 def test_it_arrives_in_a_pool_with_an_initializer_too(tool):
     """Neighbour: with the stdlib's pool it does."""
