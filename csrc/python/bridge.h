@@ -253,6 +253,19 @@ static inline PyObject *ap__call(const ap_call *call) {
                                call->names);
 }
 
+/* Puts a copy of the caller's context in *slot, or NULL if that is empty; -1 with an exception.
+ * While it is queued no collector has to look at it: it is tracked from when it is taken. */
+int ap__context_capture(PyObject **slot);
+static inline PyObject *ap__context_take(PyObject **slot) {
+    PyObject *context = *slot;
+    *slot = NULL;
+#ifndef Py_GIL_DISABLED
+    if (context)
+        PyObject_GC_Track(context);
+#endif
+    return context;
+}
+
 /* What the initializer has set in this thread, which belongs to the core ap__home; NULL: nothing.
  */
 extern AP_THREAD_LOCAL PyObject *ap__initial_context;

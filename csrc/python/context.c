@@ -26,6 +26,22 @@ static PyObject *set_initial_context(PyObject *Py_UNUSED(module), PyObject *args
     Py_RETURN_NONE;
 }
 
+int ap__context_capture(PyObject **out) {
+    *out = NULL;
+    PyObject *current = PyThreadState_Get()->context;
+    if (!current || Py_TYPE(current)->tp_as_mapping->mp_length(current) == 0)
+        return 0;
+    *out = PyContext_CopyCurrent();
+    if (!*out)
+        return -1;
+#ifdef Py_GIL_DISABLED
+    ap__give_up_ownership(*out); /* the worker lets go of it, and of what the task sets in it */
+#else
+    PyObject_GC_UnTrack(*out);
+#endif
+    return 0;
+}
+
 PyObject *ap__context_enter_base(void) {
     PyObject *base = ap__initial_context ? PyContext_Copy(ap__initial_context) : PyContext_New();
     if (!base || PyContext_Enter(base) < 0) {

@@ -295,9 +295,9 @@ static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     if (!taken)
         Py_RETURN_NONE;
     PyObject *names = self->outcome, *values = self->args, *fn = self->fn;
-    PyObject *context = self->context;
+    PyObject *context = ap__context_take(&self->context);
     size_t nargs = self->nargs;
-    self->outcome = self->args = self->fn = self->context = NULL;
+    self->outcome = self->args = self->fn = NULL;
     self->has_context = false;
     PyObject *args = NULL, *kwargs = PyDict_New(), *result = NULL;
     if (values && nargs == 1 && !names) {

@@ -47,8 +47,9 @@ bool ap__task_start(ap_pytask *task) {
 }
 
 void ap__task_drop_call(ap_pytask *task) {
-    PyObject *fn = task->fn, *args = task->args, *names = task->outcome, *context = task->context;
-    task->fn = task->args = task->outcome = task->context = NULL;
+    PyObject *fn = task->fn, *args = task->args, *names = task->outcome;
+    PyObject *context = ap__context_take(&task->context);
+    task->fn = task->args = task->outcome = NULL;
     Py_XDECREF(fn);
     Py_XDECREF(args);
     Py_XDECREF(names);
@@ -145,12 +146,8 @@ static PyObject *call_in_context(ap_pytask *task, PyObject *context, const ap_ca
 
 void ap__task_call(ap_pytask *task, PyObject **base) {
     ap_call call = {task->fn, task->args, task->outcome, task->nargs};
-    PyObject *context = NULL;
+    PyObject *context = task->has_context ? ap__context_take(&task->context) : NULL;
     task->fn = task->args = task->outcome = NULL;
-    if (task->has_context) {
-        context = task->context;
-        task->context = NULL;
-    }
     if (call.nargs == UINT16_MAX)
         call.nargs =
             (size_t)(PyTuple_GET_SIZE(call.args) - (call.names ? PyTuple_GET_SIZE(call.names) : 0));

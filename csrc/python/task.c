@@ -25,25 +25,11 @@ void ap__task_run_header(ap_task *task, ap_worker *worker) {
 
 /* ---- making and freeing ---------------------------------------------------------------- */
 
-/* The caller's context, copied, as a task keeps it: nothing when it is empty. */
-static int capture_context(PyObject **out) {
-    *out = NULL;
-    PyObject *current = PyThreadState_Get()->context;
-    if (!current || Py_TYPE(current)->tp_as_mapping->mp_length(current) == 0)
-        return 0;
-    *out = PyContext_CopyCurrent();
-#ifdef Py_GIL_DISABLED
-    if (*out)
-        ap__give_up_ownership(*out); /* the worker lets go of it, and of what the task sets in it */
-#endif
-    return *out ? 0 : -1;
-}
-
 ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, size_t nargs,
                         PyObject *kwnames, bool isolated) {
     size_t nkw = kwnames ? (size_t)PyTuple_GET_SIZE(kwnames) : 0;
     PyObject *args = NULL, *context = NULL;
-    if (isolated && capture_context(&context) < 0)
+    if (isolated && ap__context_capture(&context) < 0)
         return NULL;
     if (nargs == 1 && !nkw) {
         args = Py_NewRef(values[0]);
@@ -78,7 +64,7 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
     return task;
 
 fail:
-    Py_XDECREF(context);
+    Py_XDECREF(ap__context_take(&context));
     Py_XDECREF(args);
     return NULL;
 }
