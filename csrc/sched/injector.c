@@ -290,8 +290,17 @@ ap_queue_state ap_injector_look(ap_injector *injector) {
 }
 
 uint64_t ap_injector_pending(ap_injector *injector) {
-    uint64_t head = ap__normal(ap_u64_load_relaxed(&injector->head));
-    uint64_t tail = ap__normal(ap_u64_load_relaxed(&injector->tail));
+    /* what lies between is exact if the head has not moved meanwhile; while it goes on moving, too
+     * few is better than many that were never there at once (acquire keeps the loads in order) */
+    uint64_t head = ap_u64_load_acquire(&injector->head), before, tail;
+    int tries = 8;
+    do {
+        before = head;
+        tail = ap_u64_load_acquire(&injector->tail);
+        head = ap_u64_load_acquire(&injector->head);
+    } while (head != before && --tries);
+    head = ap__normal(head);
+    tail = ap__normal(tail);
     return (int64_t)(tail - head) <= 0 ? 0 : ap__slots_between(head, tail);
 }
 
