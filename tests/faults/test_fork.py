@@ -23,6 +23,7 @@ from helpers import check_python, eventually, occupied, run_python
 from affinitypool import (
     BrokenThreadPool,
     CancelledError,
+    PendingLimitError,
     ShutdownError,
     Task,
     ThreadPoolExecutor,
@@ -821,6 +822,41 @@ def test_fork_while_an_initializer_runs():
         in_child(lambda: (are_cancelled([task]), works(pool)))
         gate.set()
         assert task.result(20) == 1
+
+
+@pytest.mark.parametrize("on_full", ["block", "raise", "caller_runs"])
+def test_fork_while_a_bound_is_reached(on_full):
+    """Neighbour: the child's pool has the bound, and nothing counts against it there."""
+    threads = []
+    with ThreadPoolExecutor(1, max_pending=2, on_full=on_full) as pool:
+
+        def check():
+            assert pool._core.blocked == 0
+            assert pool.wait_idle(10) is True
+            with occupied(pool):
+                mine = [pool.try_submit(int) for _ in range(2)]
+                with pytest.raises(PendingLimitError):
+                    pool.try_submit(int)
+            assert wait(mine, 10).not_done == set()
+            are_cancelled(tasks[:2])
+            if on_full == "block":
+                works(pool)
+
+        with occupied(pool):
+            tasks = [pool.submit(int) for _ in range(2)]
+            if on_full == "block":
+                threads = [
+                    threading.Thread(target=lambda: tasks.append(pool.submit(int))),
+                    threading.Thread(target=pool.wait_idle),
+                ]
+                for thread in threads:
+                    thread.start()
+                assert eventually(lambda: pool._core.blocked == 1)
+            in_child(check)
+            assert pool.stats().pending == 2
+        for thread in threads:
+            thread.join(20)
+    assert [task.result(20) for task in tasks] == [0] * (2 + len(threads) // 2)
 
 
 def test_fork_while_pools_are_made_and_dropped():

@@ -23,8 +23,9 @@ FUTEX = _binding.ffi.string(_binding.lib.ap_parking_backend()) == b"futex"
 # ---- idle CPU
 
 HEAD = """
-import json, os, resource, sys, threading, time
+import faulthandler, json, os, resource, sys, threading, time
 from affinitypool import Task, ThreadPoolExecutor, as_completed, wait
+faulthandler.dump_traceback_later(45, exit=True)  # also if nobody waits for this process any more
 def meet(pool):
     met = threading.Barrier(pool._max_workers)
     wait([pool.submit(met.wait) for _ in range(pool._max_workers)])
@@ -46,8 +47,8 @@ time.sleep(2)
 cpu, switches = spend()[0] - cpu, spend()[1] - switches
 parks = sum(pool.stats().parks for pool in pools) - parks
 workers = sum(pool.stats().workers for pool in pools)
-print(json.dumps([workers, parks, cpu, switches]))
 gate.set()
+print(json.dumps([workers, parks, cpu, switches]))
 """
 # what the eight workers have done, or what they are in, before they are idle
 HISTORIES = {
