@@ -13,7 +13,6 @@ import sys
 import sysconfig
 import threading
 import time
-import traceback
 import weakref
 
 import pytest
@@ -256,10 +255,6 @@ def test_a_falsy_exception_set_from_outside_is_raised(error):
 def test_a_call_that_cannot_be_made_fails_in_the_future(one):
     for call in ((None,), (int, 1, 2, 3), (fail,), ("text", 1)):
         assert isinstance(one.submit(*call).exception(10), TypeError)
-
-
-def depth(error):
-    return sum(1 for _ in traceback.walk_tb(error.__traceback__))
 
 
 def inner_frame():
