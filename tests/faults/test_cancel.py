@@ -1047,7 +1047,11 @@ class OnlyIndex:
 
 
 @every_entry
-@pytest.mark.parametrize("timeout", ["1", b"1", "", [], {}, (1,), object(), 1j, int], ids=repr)
+@pytest.mark.parametrize(
+    "timeout",
+    ["1", b"1", "", [], {}, (1,), object(), 1j, int],
+    ids=lambda value: f"{type(value).__name__}-{str(value)[:1]}",
+)
 def test_a_timeout_that_is_no_number_is_a_type_error(one, name, timeout):
     with occupied(one):
         task = one.submit(int)
@@ -1183,7 +1187,7 @@ every_pool_wait = pytest.mark.parametrize("name", POOL_WAITS)
 
 
 @every_pool_wait
-@pytest.mark.parametrize("timeout", [*SHORT, *ODD.values()], ids=repr)
+@pytest.mark.parametrize("timeout", [*SHORT, *ODD.values()], ids=[*map(repr, SHORT), *ODD])
 def test_waiting_for_a_pool_with_a_short_timeout(name, timeout):
     """The pool's own waits take what those for a task take."""
     with ThreadPoolExecutor(2) as pool:

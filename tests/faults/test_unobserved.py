@@ -159,13 +159,13 @@ WAYS = {
         for name, way in WAYS.items()
     ],
 )
-def test_a_failure_that_nobody_looked_at_is_reported_once(pool, lost, way):
+def test_a_failure_that_nobody_looked_at_is_reported_once(pool, lost, way, patience):
     """However the task was made and ended, and without the collector."""
     with no_collector(collect=False):
         for _ in range(3):
             error = Error()
             way(pool, error)
-            assert eventually(lambda: lost, 3)
+            assert eventually(lambda: lost, patience)
             assert lost.pop() is error
         settle(pool)
     assert lost == []
@@ -350,14 +350,14 @@ NO_LOOKS = {
         for name, look in NO_LOOKS.items()
     ],
 )
-def test_waiting_is_not_looking(two, lost, look):
+def test_waiting_is_not_looking(two, lost, look, patience):
     """To wait for a task, to ask for its state, or a callback that does not look, is no look."""
     for _ in range(3):
         task = two.submit(fails)
         look(task)
         del task
         settle(two)
-        assert eventually(lambda: lost, 3)
+        assert eventually(lambda: lost, patience)
         assert type(lost.pop()) is Error
     assert lost == []
 
