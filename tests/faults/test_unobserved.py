@@ -53,7 +53,6 @@ def _no_hook_is_left():
 @pytest.fixture
 def lost():
     """Give the list of the errors that nobody looked at."""
-    gc.collect()  # what earlier tests left
     errors = []
     on_unobserved_error(lambda task: errors.append(task.exception()))
     return errors
@@ -289,7 +288,8 @@ def test_what_somebody_looked_at_is_not_reported(two, lost, look):
         look(task)
         death = weakref.ref(task)
         del task
-        gc.collect()
+        if look in (LOOKS["result"], LOOKS["asyncio"]):  # frames of theirs hold the task
+            gc.collect()
         assert all_dead([death])
     assert lost == []
 
