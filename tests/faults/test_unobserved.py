@@ -79,7 +79,9 @@ def by_map(pool, error):
 
 
 def by_map_abandoned(pool, error):
-    next(pool.map(lambda n: fail(error) if n else n, range(2)))
+    results = pool.map(lambda n: fail(error) if n else n, range(2))
+    settle(pool)  # else the second call may be cancelled
+    next(results)
 
 
 def by_a_task(pool, error):
