@@ -100,6 +100,16 @@ def occupied(pool: Any) -> Iterator[threading.Event]:
 
 
 @contextmanager
+def about(name: object) -> Iterator[None]:
+    """Say in an error what it is about: which of the cases that a test goes through."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"case: {name}")
+        raise
+
+
+@contextmanager
 def no_collector(collect: bool = True) -> Iterator[None]:
     """Run the body with the cyclic collector off; it runs once before, with `collect`."""
     if collect:

@@ -358,7 +358,7 @@ def looks(expected_to_fail):
 
 
 @looks({})
-def test_results_die_with_their_last_user(pool, look):
+def test_results_die_with_their_last_user(pool, look, patience):
     """With the collector off, results are dead within a second of their last user."""
     deaths = []
 
@@ -371,7 +371,7 @@ def test_results_die_with_their_last_user(pool, look):
         for n in range(5):
             look(pool, work)
             assert eventually(lambda n=n: len(deaths) > n)
-            assert all_dead(deaths, 3)
+            assert all_dead(deaths, patience)
 
 
 def test_a_result_that_is_shared_is_not_held(one):
@@ -398,7 +398,7 @@ def attempt(pool, look, work):
         "FOUND 8: the frame of the failed task links to that of its waiter",
     )
 )
-def test_failed_tasks_leave_no_cycles(two, look):
+def test_failed_tasks_leave_no_cycles(two, look, patience):
     """200 failed tasks leave no cycles: with the collector off, their exceptions are dead within a
     second, and what their frames held."""
     deaths = []
@@ -412,10 +412,10 @@ def test_failed_tasks_leave_no_cycles(two, look):
             del error, local
 
     with no_collector(collect=False):
-        for _ in range(40 if look is asyncio_gather else 200):
+        for _ in range(200):
             attempt(two, look, work)
         assert eventually(lambda: len(deaths) >= 400)
-        assert all_dead(deaths, 3)
+        assert all_dead(deaths, patience)
 
 
 def test_failed_tasks_leave_the_collector_nothing(two):
