@@ -23,9 +23,9 @@ FUTEX = _binding.ffi.string(_binding.lib.ap_parking_backend()) == b"futex"
 # ---- idle CPU
 
 HEAD = """
-import faulthandler, json, os, resource, sys, threading, time
+import json, os, resource, signal, sys, threading, time
 from affinitypool import Task, ThreadPoolExecutor, as_completed, wait
-faulthandler.dump_traceback_later(45, exit=True)  # also if nobody waits for this process any more
+signal.alarm(50)  # also if nobody waits for this process any more
 def meet(pool):
     met = threading.Barrier(pool._max_workers)
     wait([pool.submit(met.wait) for _ in range(pool._max_workers)])
@@ -102,6 +102,7 @@ for each in pools * 100:
 child = os.fork()
 if child:
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(50)
 meet(pool)
 wait([pool.submit(int) for _ in range(1000)])
 """,

@@ -53,6 +53,7 @@ def _no_hook_is_left():
 @pytest.fixture
 def lost():
     """Give the list of the errors that nobody looked at."""
+    gc.collect()  # what earlier tests have left
     errors = []
     on_unobserved_error(lambda task: errors.append(task.exception()))
     return errors
