@@ -8,10 +8,9 @@ import os
 import random
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor as StdlibPool
 
 import pytest
-from helpers import HAS_GIL, check_python, eventually, occupied, run_python
+from helpers import HAS_GIL, check_cases, check_python, eventually, occupied, run_python
 
 from affinitypool import ThreadPoolExecutor, _binding, _sizing
 
@@ -144,22 +143,15 @@ thread(pool.wait_idle, lambda: pool.wait_idle(1000))
 }
 
 
-@pytest.fixture(scope="module")
-def idle():
-    """Measure all at once: hardly anything of it computes."""
-
-    def measure(history):
-        done = run_python(HEAD + history + TAIL, options=("-W", "ignore"), timeout=50)
-        return done
-
-    with StdlibPool(len(HISTORIES)) as pool:
-        return dict(zip(HISTORIES, pool.map(measure, HISTORIES.values()), strict=True))
-
-
-@pytest.mark.parametrize("history", HISTORIES)
-def test_idle_workers_cost_nothing(idle, history):
+def test_idle_workers_cost_nothing():
     """8 idle workers: under 5 ms of CPU in 2 s, no periodic wake-ups."""
-    done = idle[history]
+    # all at once: hardly anything of it computes
+    check_cases(HISTORIES, check_idle_workers, at_once=len(HISTORIES))
+
+
+def check_idle_workers(history):
+    code = HEAD + HISTORIES[history] + TAIL
+    done = run_python(code, options=("-W", "ignore"), timeout=45)
     assert (done.returncode, done.stderr) == (0, ""), done
     workers, parks, cpu, switches = json.loads(done.stdout)
     assert workers == 8
@@ -170,9 +162,13 @@ def test_idle_workers_cost_nothing(idle, history):
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("how", ["result", "wait", "callback", "unwatched", "batch"])
-def test_a_task_now_and_then_costs_little(workers, how):
+def test_a_task_now_and_then_costs_little(workers):
     """One task every 10 ms: under 15 % of a core."""
+    ways = ["result", "wait", "callback", "unwatched", "batch"]
+    check_cases([(workers, how) for how in ways], check_a_task_now_and_then, at_once=5)
+
+
+def check_a_task_now_and_then(workers, how):
     out = check_python(
         f"""
         import threading, time

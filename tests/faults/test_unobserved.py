@@ -292,7 +292,7 @@ def test_what_somebody_looked_at_is_not_reported(two, lost, look):
         death = weakref.ref(task)
         del task
         if look in (LOOKS["result"], LOOKS["asyncio"]):  # frames of theirs hold the task
-            gc.collect()
+            assert eventually(lambda: (gc.collect(), death())[1] is None, 10)
         assert all_dead([death])
     assert lost == []
 
