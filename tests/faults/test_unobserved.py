@@ -63,6 +63,11 @@ def fails():
     raise Error
 
 
+def dies_when_collected(death):
+    """A worker lets go of a task after it has told that it is done."""
+    return eventually(lambda: gc.collect() is not None and death() is None, 10)
+
+
 def settle(pool):
     """Whatever was submitted has run, and its callbacks too."""
     assert pool.wait_idle(10)
@@ -292,7 +297,7 @@ def test_what_somebody_looked_at_is_not_reported(two, lost, look):
         death = weakref.ref(task)
         del task
         if look in (LOOKS["result"], LOOKS["asyncio"]):  # frames of theirs hold the task
-            assert eventually(lambda: (gc.collect(), death())[1] is None, 10)
+            assert dies_when_collected(death)
         assert all_dead([death])
     assert lost == []
 
