@@ -270,7 +270,7 @@ def test_shutdown_that_cancels_wakes_whoever_waits(way, where, asleep):
     def cancel():
         begun.wait(10)
         if asleep:
-            time.sleep(0.02)
+            time.sleep(0.01)
         pool.shutdown(wait=False, cancel_futures=True)
 
     try:
@@ -969,7 +969,7 @@ def test_a_short_timeout_passes_and_not_too_soon(one, timeout):
 
 
 def opened_soon(gate):
-    timer = threading.Timer(0.01, gate.set)
+    timer = threading.Timer(0.005, gate.set)
     timer.start()
     return timer
 
@@ -1090,7 +1090,7 @@ def test_a_timeout_in_a_worker_does_not_bound_the_run_of_its_own_task(one, timeo
     gate = threading.Event()
 
     def slow():
-        gate.wait(0.02)
+        gate.wait(0.01)
         return 7
 
     def work(entry):

@@ -639,7 +639,7 @@ def test_fork_in_a_signal_handler_while_main_waits(one):
         entered.wait(10)
         timers = [
             threading.Timer(0.02, os.kill, [os.getpid(), signal.SIGUSR1]),
-            threading.Timer(0.5, gate.set),
+            threading.Timer(0.2, gate.set),
         ]
         for timer in timers:
             timer.start()

@@ -502,7 +502,7 @@ def test_a_timeout_bounds_the_whole_and_ends_the_pulling(one, size):
         ran.append(n)
         return n
 
-    results = one.map(work, source, timeout=0.3, buffersize=size)
+    results = one.map(work, source, timeout=0.1, buffersize=size)
     taken = []
     with pytest.raises(TimeoutError):
         taken.extend(iter(functools.partial(next, results), "never"))

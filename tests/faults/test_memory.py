@@ -205,7 +205,7 @@ def test_arguments_die_with_their_last_user(end, workers):
         for name in SHAPES
     ],
 )
-def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape):
+def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape, patience):
     """The traceback holds the frame, and that the arguments; nothing else does."""
 
     def work(*args, **kwargs):
@@ -218,7 +218,7 @@ def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape):
         del probe
         assert isinstance(task.exception(10), Error)
         del task
-        assert all_dead([death], 3)
+        assert all_dead([death], patience)
 
 
 def test_arguments_of_a_builtin_that_raises_die_at_once(pool):
