@@ -23,7 +23,14 @@ from affinitypool._errors import ShutdownError
 from affinitypool._sizing import MAX_WORKERS, default_max_workers, usable_cpus
 from affinitypool._stats import PoolStats, read_stats
 from affinitypool._task import Task
-from affinitypool._threads import BROKEN, Crew, WorkerThread, check_stack_size, pools
+from affinitypool._threads import (
+    BROKEN,
+    Crew,
+    WorkerThread,
+    check_stack_size,
+    pools,
+    renew_after_fork,
+)
 
 T = TypeVar("T")
 
@@ -172,7 +179,6 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
 
     def _renew(self) -> None:
         """In a forked child: leave the queues to the parent and start anew."""
-        _core.orphan(self._core)
         core = _core.Core(*self._core_options)
         if self._shutdown or self._broken:
             core.close()
@@ -193,8 +199,10 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             self._initializer_error.append(error)
         self._broken = BROKEN
 
-    def _raise_refused(self) -> None:
-        """Raise the reason why the pool takes no tasks."""
+    def _renew_or_raise(self) -> None:
+        """Raise the reason why no task is taken, unless that was a fork, which is dealt with."""
+        if renew_after_fork():
+            return
         if self._broken:
             cause = self._initializer_error[0] if self._initializer_error else None
             raise BrokenThreadPool(self._broken) from cause

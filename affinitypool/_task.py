@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
+from types import TracebackType
 from typing import Any, TypeVar
 
 from affinitypool._binding import core
@@ -32,16 +33,23 @@ class Task(core.TaskBase[T], Future[T]):
     # the C side tracks a task for the collector once it is given attributes
     __dict__ = core.TaskBase.__dict__["__dict__"]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if _is_watched:
+            core.watch_unobserved(cls)
+
 
 Task.__module__ = "affinitypool"
 
 
-def _log_callback(task: Task[Any], error: BaseException) -> None:
-    _logger.error(
-        "exception calling callback for %r",
-        task,
-        exc_info=(type(error), error, error.__traceback__),
-    )
+def _log_callback(
+    task: Task[Any],
+    kind: type[BaseException],
+    error: BaseException,
+    traceback: TracebackType | None,
+) -> None:
+    # the error itself is not asked: it may be false, or raise
+    _logger.error("exception calling callback for %r", task, exc_info=(kind, error, traceback))
 
 
 def _log_state(task: Task[Any]) -> None:
@@ -53,12 +61,19 @@ def _breathe() -> None:
 
 
 _unobserved_hook: Callable[[Task[Any]], object] | None = None
+_is_watched = False  # there has been a hook
 
 
 def _unobserved(task: Task[Any]) -> None:
     hook = _unobserved_hook
     if hook is not None:
         hook(task)
+
+
+def _task_types(kind: type[Task[Any]]) -> Iterator[type[Task[Any]]]:
+    yield kind
+    for subclass in kind.__subclasses__():
+        yield from _task_types(subclass)
 
 
 def on_unobserved_error(
@@ -72,7 +87,8 @@ def on_unobserved_error(
 
     Returns the hook before.  Looking means `result()`, `exception()`, or what is built on them
     (`await`, `map`); waiting for a task, or a callback that does not look, is none.
-    TypeError if the hook cannot be called.
+    TypeError if the hook cannot be called.  A subclass of Task with a `__del__` of its own is not
+    reported.
 
     >>> from affinitypool import ThreadPoolExecutor, on_unobserved_error
     >>> before = on_unobserved_error(lambda task: print("lost:", repr(task.exception())))
@@ -82,11 +98,14 @@ def on_unobserved_error(
     lost: ValueError("invalid literal for int() with base 10: 'x'")
     >>> hook = on_unobserved_error(before)
     """
-    global _unobserved_hook
+    global _unobserved_hook, _is_watched
     if hook is not None and not callable(hook):
         raise TypeError(f"hook must be a callable or None, not {type(hook).__name__}")
     before, _unobserved_hook = _unobserved_hook, hook
-    core.watch_unobserved(hook is not None)
+    if hook is not None and not _is_watched:
+        _is_watched = True
+        for kind in _task_types(Task):
+            core.watch_unobserved(kind)
     return before
 
 

@@ -289,24 +289,33 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
 
 
 def _break(crew: Crew, cause: BaseException) -> None:
-    """Fail everything that is pending; the core takes no more."""
+    """Fail everything that is pending; the core takes no more.
+
+    Callbacks come last: one may wait for another task of the pool.
+    """
     core = crew.core
     core.exit()  # what it waits for from now on it does not run itself
     crew.mark_broken(cause)
     core.close()
-    while True:
-        task = core.take()
-        if task is not None:
-            error = BrokenThreadPool(BROKEN)
-            error.__cause__ = cause
-            # InvalidStateError: it was cancelled, or its submitter ran it itself
-            with contextlib.suppress(InvalidStateError):
-                task.set_exception(error)
-            core.dealt()
-        elif core.pending:
-            time.sleep(0)  # a submit is between reserving its place and filling it
-        else:
-            return
+    callbacks = []
+    try:
+        while True:
+            task = core.take()
+            if task is not None:
+                error = BrokenThreadPool(BROKEN)
+                error.__cause__ = cause
+                callbacks += [(task, each) for each in task._take_callbacks()]
+                # InvalidStateError: it was cancelled, or its submitter ran it itself
+                with contextlib.suppress(InvalidStateError):
+                    task.set_exception(error)
+                core.dealt()
+            elif core.pending:
+                time.sleep(0)  # a submit is between reserving its place and filling it
+            else:
+                break
+    finally:
+        for task, callback in callbacks:
+            task._give_callback(callback)
 
 
 def _at_exit() -> None:
@@ -327,17 +336,20 @@ def _at_exit() -> None:
             _live.pop(thread, None)
 
 
-def _after_fork_in_child() -> None:
-    """In a child none of the parent's workers exists, and this thread is the main one."""
+def renew_after_fork() -> bool:
+    """In a forked child, once: leave what there is to the parent; return whether that was now.
+
+    None of the parent's workers exists, and this thread is the main one.
+    """
     global _stack_size_lock
+    if not _core.take_fork():
+        return False
     _stack_size_lock = threading.RLock()
-    _core.after_fork()
     _core.set_main_thread(threading.get_ident())
-    for core in set(_live.values()):
-        _core.orphan(core)
     _live.clear()
     for pool in list(pools.values()):
         pool._renew()
+    return True
 
 
 def _register_exit() -> None:
@@ -348,7 +360,7 @@ def _register_exit() -> None:
     assert ident is not None
     _core.set_main_thread(ident)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_after_fork_in_child)
+        os.register_at_fork(after_in_child=renew_after_fork)
 
 
 _register_exit()

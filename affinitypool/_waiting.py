@@ -56,6 +56,8 @@ def _run_inline(future: Future[Any]) -> bool:
 
 
 def _failed(future: Future[Any]) -> bool:
+    if isinstance(future, Task):
+        return future._has_failed()  # which is no look: see on_unobserved_error
     return not future.cancelled() and future.exception() is not None
 
 

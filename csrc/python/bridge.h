@@ -76,6 +76,7 @@ typedef struct ap_core {
 #endif
 
     struct ap_core *next_free;
+    struct ap_core *next_made; /* written once */
 } ap_core;
 
 #define AP_ORPHANED UINT32_C(0x80000000) /* in a forked child: it is the parent's (fork.c) */
@@ -92,6 +93,8 @@ typedef struct {
 
 extern PyTypeObject *ap__core_type;
 int ap__core_setup(PyObject *module);
+/* In a forked child, which has one thread: marks every core. */
+void ap__core_orphan_all(void);
 /* Cancels every queued task. */
 void ap__core_cancel_queued(ap_core_object *self);
 /* Refuses tasks from now on; workers run what is pending and leave. */
@@ -167,7 +170,7 @@ typedef struct {
     PyObject *invalid_state_error;
     PyObject *submit_error;
     PyObject *pending_limit_error;
-    PyObject *log_callback;    /* log_callback(task, error): a callback raised */
+    PyObject *log_callback;    /* log_callback(task, type, error, traceback): a callback raised */
     PyObject *log_state;       /* log_state(task): set_running_or_notify_cancel came too late */
     PyObject *unobserved;      /* unobserved(task): it failed, dies, and nobody looked */
     PyObject *breathe;         /* a Python function that does nothing: worker.c */
@@ -291,7 +294,8 @@ enum { AP_FROM_PENDING = 1 << AP_PENDING, AP_FROM_RUNNING = 1 << AP_RUNNING };
 bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome, bool failed);
 ap_observer *ap__task_observe(ap_pytask *task); /* NULL with MemoryError */
 void ap__observer_free(ap_observer *observer);
-PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn);
+/* `swallow`: whatever the callback raises is logged; else what is no Exception is raised. */
+PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn, bool swallow);
 /* 1: installed, 0: the task is done, -1: exception. */
 int ap__task_watch(ap_pytask *task, PyObject *completions);
 void ap__task_unwatch(ap_pytask *task, PyObject *completions);
@@ -358,6 +362,11 @@ int ap__pool_setup(PyObject *module);
 int ap__worker_setup(PyObject *module);
 /* Takes one idle worker out of the count; false if there is none.  Attached. */
 bool ap__core_count_on_idle(ap_core *core);
-extern ap_atomic_u32 ap__interpreter_exiting;
+/* Not 0: no pool takes a task as it is. */
+extern ap_atomic_u32 ap__interpreter_state;
+enum {
+    AP_EXITING = 1,
+    AP_FORKED = 2, /* a child whose pools have not been renewed yet: fork.c */
+};
 
 #endif

@@ -23,7 +23,8 @@
 
 PyTypeObject *ap__core_type;
 
-static ap_core *free_cores; /* guarded by the type's critical section */
+static ap_core *free_cores;      /* guarded by the type's critical section */
+static ap_atomic_ptr made_cores; /* all; grows only, in the critical section */
 
 static ap_core *core_acquire(void) {
     ap_core *core;
@@ -41,9 +42,23 @@ static ap_core *core_acquire(void) {
 #ifdef Py_GIL_DISABLED
             ap_u32_store_relaxed(&core->pins, 0);
 #endif
+            Py_BEGIN_CRITICAL_SECTION(ap__core_type);
+            core->next_made = ap_ptr_load_relaxed(&made_cores);
+            /* release: a child that another thread forks now finds the list whole */
+            ap_ptr_store_release(&made_cores, core);
+            Py_END_CRITICAL_SECTION();
         }
     }
     return core;
+}
+
+void ap__core_orphan_all(void) {
+    for (ap_core *core = ap_ptr_load_acquire(&made_cores); core; core = core->next_made) {
+        ap_u32_or_relaxed(&core->leave, AP_ORPHANED);
+#ifdef Py_GIL_DISABLED
+        ap_u32_store_relaxed(&core->pins, 0); /* who held them is not here */
+#endif
+    }
 }
 
 static void core_recycle(ap_core *core) {
@@ -208,7 +223,7 @@ static void core_dealloc(PyObject *op) {
     ap_core_object *self = (ap_core_object *)op;
     PyTypeObject *type = Py_TYPE(op);
     ap_core *core = self->core;
-    if (core) {
+    if (core && !ap__core_is_orphaned(core)) { /* its queues are the parent's otherwise */
         PyObject *error_type, *error, *traceback;
         PyErr_Fetch(&error_type, &error, &traceback);
         ap_pool_close(core->pool);

@@ -1,13 +1,18 @@
 /* A forked child: what it keeps of the parent's pools.
  *
  * Overview.  Only the thread that forked lives on in the child, and the parent's queues may have
- * been in the middle of anything, so the child never touches them: the core of each pool is
- * marked as orphaned and kept for ever, and the pool gets a fresh one.  Tasks that the parent had
+ * been in the middle of anything, so the child never touches them: every core is marked as
+ * orphaned and kept for ever, and each pool gets a fresh one.  Tasks that the parent had
  * not finished run there, in the parent.  In the child they read as cancelled from the first
  * time that they are touched; their callbacks and waiters belong to the parent and are not
  * told.  Tasks that the forking thread itself is running go on and end as usual, after which the
  * thread leaves the worker loop.
+ *
+ * The marks are set inside fork() itself, by a handler of the C library, before any Python code
+ * runs in the child.  The fresh cores are made by a hook of os.register_at_fork, or by the first
+ * submit of a hook that was registered before ours (pool.c: AP_FORKED).
  */
+#include "sync/fork.h"
 #include "bridge.h"
 
 _Thread_local ap_frame *ap__frames;
@@ -37,32 +42,34 @@ void ap__task_orphan(ap_pytask *task) {
         ap__task_drop_call(task);
 }
 
-/* orphan(core): in a child, after fork: `core` is the parent's, and is never to be freed. */
-static PyObject *orphan(PyObject *Py_UNUSED(module), PyObject *core) {
-    if (!PyObject_TypeCheck(core, ap__core_type)) {
-        PyErr_SetString(PyExc_TypeError, "expected a Core");
-        return NULL;
-    }
-    ap_u32_or_relaxed(&((ap_core_object *)core)->core->leave, AP_ORPHANED);
-    Py_INCREF(core);
-    Py_RETURN_NONE;
-}
-
-/* after_fork(): in a child, once: the tasks that this thread is running survive. */
-static PyObject *after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+/* In the child, before fork() returns. */
+static void begin_child(void) {
     ap_wait_after_fork();
     ap__home = NULL; /* the thread of a worker lives on as the child's main thread */
     for (ap_frame *frame = ap__frames; frame; frame = frame->outer)
         frame->task->survives = true;
-    Py_RETURN_NONE;
+    ap__core_orphan_all();
+    ap_u32_or_relaxed(&ap__interpreter_state, AP_FORKED);
+}
+
+/* take_fork(): whether this is a child that has not asked yet, so that the pools are to be renewed.
+ */
+static PyObject *take_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    uint32_t before = ap_u32_and_relaxed(&ap__interpreter_state, ~(uint32_t)AP_FORKED);
+    return PyBool_FromLong((before & AP_FORKED) != 0);
 }
 
 static PyMethodDef functions[] = {
-    {"orphan", orphan, METH_O, "In a forked child: keep a core of the parent's, untouched."},
-    {"after_fork", after_fork, METH_NOARGS, "In a forked child: what this thread runs goes on."},
+    {"take_fork", take_fork, METH_NOARGS, "Whether this is a forked child; once True, then False."},
     {NULL, NULL, 0, NULL},
 };
 
 int ap__fork_setup(PyObject *module) {
+    int error = ap_fork_watch(begin_child);
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
     return PyModule_AddFunctions(module, functions);
 }

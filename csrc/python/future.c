@@ -77,6 +77,16 @@ static PyObject *exception_now(PyObject *op, uint32_t state) {
     return Py_NewRef(failed && outcome ? outcome : Py_None);
 }
 
+/* Whether the task is done and has failed; nobody has seen its exception by that. */
+static PyObject *task_has_failed(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    bool failed = false;
+    PyObject *traceback;
+    uint32_t state = state_of(op);
+    if ((state & AP_STATE) == AP_FINISHED)
+        (void)outcome_of(op, state, &failed, &traceback);
+    return PyBool_FromLong(failed);
+}
+
 /* The one optional argument `name` of a fast call, NULL if it was not given; -1 on misuse. */
 static int one_argument(const char *method, const char *name, PyObject *const *args,
                         Py_ssize_t nargs, PyObject *kwnames, PyObject **out) {
@@ -190,7 +200,7 @@ static PyObject *task_add_done_callback(PyObject *op, PyObject *const *args, Py_
         return NULL;
     }
     (void)state_of(op);
-    return ap__task_add_done_callback(op, fn);
+    return ap__task_add_done_callback(op, fn, false);
 }
 
 static const char *state_name(uint32_t state) {
@@ -422,6 +432,23 @@ PyObject *ap__future_repr(PyObject *op) {
     return text;
 }
 
+/* The callbacks, which the caller gives back with _give_callback once the task is done. */
+static PyObject *task_take_callbacks(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    PyObject *taken = NULL;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    ap_observer *observer = ((ap_pytask *)op)->observer;
+    if (observer) {
+        taken = observer->callbacks;
+        observer->callbacks = NULL;
+    }
+    Py_END_CRITICAL_SECTION();
+    return taken ? taken : PyList_New(0);
+}
+
+static PyObject *task_give_callback(PyObject *op, PyObject *fn) {
+    return ap__task_add_done_callback(op, fn, true);
+}
+
 PyMethodDef ap__future_methods[] = {
     {"result", METHOD(task_result), METH_FASTCALL | METH_KEYWORDS,
      "result($self, timeout=None)\n--\n\n"
@@ -463,6 +490,9 @@ PyMethodDef ap__future_methods[] = {
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {"_take_call", task_take_call, METH_NOARGS, NULL},
     {"_run_inline", task_run_inline, METH_NOARGS, NULL},
+    {"_has_failed", task_has_failed, METH_NOARGS, NULL},
+    {"_take_callbacks", task_take_callbacks, METH_NOARGS, NULL},
+    {"_give_callback", task_give_callback, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

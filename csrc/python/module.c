@@ -42,7 +42,10 @@ static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag) {
     int exiting = PyObject_IsTrue(flag);
     if (exiting < 0)
         return NULL;
-    ap_u32_store_release(&ap__interpreter_exiting, (uint32_t)exiting);
+    if (exiting)
+        ap_u32_or_acq_rel(&ap__interpreter_state, AP_EXITING);
+    else
+        ap_u32_and_acq_rel(&ap__interpreter_state, ~(uint32_t)AP_EXITING);
     Py_RETURN_NONE;
 }
 

@@ -113,7 +113,8 @@ static int call_back(ap_pytask *task, PyObject *fn, bool swallow) {
     PyErr_NormalizeException(&type, &error, &traceback);
     if (traceback)
         PyException_SetTraceback(error, traceback);
-    result = PyObject_CallFunctionObjArgs(ap__hooks.log_callback, (PyObject *)task, error, NULL);
+    result = PyObject_CallFunctionObjArgs(ap__hooks.log_callback, (PyObject *)task, type, error,
+                                          traceback ? traceback : Py_None, NULL);
     if (!result)
         PyErr_WriteUnraisable(fn);
     Py_XDECREF(result);
@@ -123,7 +124,7 @@ static int call_back(ap_pytask *task, PyObject *fn, bool swallow) {
     return 0;
 }
 
-PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn) {
+PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn, bool swallow) {
     ap_pytask *task = (ap_pytask *)self;
     if (!ap__task_is_done(task)) {
         ap_observer *observer = ap__task_observe(task);
@@ -135,7 +136,7 @@ PyObject *ap__task_add_done_callback(PyObject *self, PyObject *fn) {
         if (in)
             Py_RETURN_NONE;
     }
-    if (call_back(task, fn, false) < 0)
+    if (call_back(task, fn, swallow) < 0)
         return NULL;
     Py_RETURN_NONE;
 }

@@ -27,18 +27,18 @@ typedef struct {
     PyObject_HEAD ap_core_object *core; /* set once by _bind */
 } ap_pool_base;
 
-ap_atomic_u32 ap__interpreter_exiting;
+ap_atomic_u32 ap__interpreter_state;
 
 #define METHOD(f) ((PyCFunction)(void (*)(void))(f))
 
 static _Thread_local unsigned starting_threads; /* nested, if one interrupts another */
 
-/* Raises the reason why the pool takes no tasks. */
-static void refuse(PyObject *op) {
-    PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
+/* Raises the reason why the pool takes no tasks, and returns -1; or 0: it was one of the parent's,
+ * and has been renewed, so that the caller is to try again. */
+static int refuse(PyObject *op) {
+    PyObject *none = PyObject_CallMethod(op, "_renew_or_raise", NULL);
     Py_XDECREF(none);
-    if (none)
-        PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
+    return none ? 0 : -1;
 }
 
 /* The pool's core if it takes tasks; NULL with the exception that says why it does not. */
@@ -49,10 +49,11 @@ static ap_core *open_core(PyObject *op) {
                         "the pool is not initialised: call super().__init__() first");
         return NULL;
     }
-    if (ap_u32_load_acquire(&object->core->refuse) |
-        ap_u32_load_acquire(&ap__interpreter_exiting)) {
-        refuse(op);
-        return NULL;
+    while (ap_u32_load_acquire(&object->core->refuse) |
+           ap_u32_load_acquire(&ap__interpreter_state)) {
+        if (refuse(op) < 0)
+            return NULL;
+        object = ((ap_pool_base *)op)->core;
     }
     return object->core;
 }
@@ -60,7 +61,8 @@ static ap_core *open_core(PyObject *op) {
 /* Turns a failed push into an exception. */
 static void push_failed(PyObject *op, int code) {
     if (code == AP_E_CLOSED) {
-        refuse(op);
+        if (refuse(op) == 0)
+            PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
     } else {
         PyErr_SetString(ap__hooks.submit_error, "out of memory: the task was not queued");
     }
@@ -101,6 +103,10 @@ static int start_worker(PyObject *op, ap_core *core) {
     starting_threads--;
     if (none) {
         Py_DECREF(none);
+        return 0;
+    }
+    if (ap__core_is_orphaned(core) && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear(); /* a fork in the middle, and this is the child: the task is the parent's */
         return 0;
     }
     uint32_t others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
@@ -171,19 +177,24 @@ static PyObject *run_in_caller(ap_core *core, PyObject *const *args, Py_ssize_t 
     return (PyObject *)task;
 }
 
-/* submit, or try_submit with AP_FULL_RAISE, of a pool with max_pending. */
-static PyObject *submit_bounded(PyObject *op, ap_core *core, ap_on_full on_full,
-                                PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-    switch (ap__bound_enter(core, on_full)) {
-    case 1:
-        return enqueue(op, core, args, nargs, kwnames);
-    case 0:
-        return run_in_caller(core, args, nargs, kwnames);
-    case -1:
-        refuse(op);
-        return NULL;
-    default:
-        return NULL;
+static inline PyObject *submit(PyObject *op, bool may_wait, PyObject *const *args, Py_ssize_t nargs,
+                               PyObject *kwnames) {
+    for (;;) {
+        ap_core *core = open_core(op);
+        if (!core)
+            return NULL;
+        if (AP_LIKELY(!core->max_pending))
+            return enqueue(op, core, args, nargs, kwnames);
+        switch (ap__bound_enter(core, may_wait ? core->on_full : AP_FULL_RAISE)) {
+        case 1:
+            return enqueue(op, core, args, nargs, kwnames);
+        case 0:
+            return run_in_caller(core, args, nargs, kwnames);
+        case -2:
+            return NULL;
+        default: /* closed, which open_core says; or left to the parent, and there is a new one */
+            break;
+        }
     }
 }
 
@@ -193,12 +204,7 @@ static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nar
         PyErr_SetString(PyExc_TypeError, "submit() missing 1 required positional argument: 'fn'");
         return NULL;
     }
-    ap_core *core = open_core(op);
-    if (!core)
-        return NULL;
-    if (AP_UNLIKELY(core->max_pending))
-        return submit_bounded(op, core, core->on_full, args, nargs, kwnames);
-    return enqueue(op, core, args, nargs, kwnames);
+    return submit(op, true, args, nargs, kwnames);
 }
 
 static PyObject *pool_try_submit(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -208,12 +214,7 @@ static PyObject *pool_try_submit(PyObject *op, PyObject *const *args, Py_ssize_t
                         "try_submit() missing 1 required positional argument: 'fn'");
         return NULL;
     }
-    ap_core *core = open_core(op);
-    if (!core)
-        return NULL;
-    if (core->max_pending)
-        return submit_bounded(op, core, AP_FULL_RAISE, args, nargs, kwnames);
-    return enqueue(op, core, args, nargs, kwnames);
+    return submit(op, false, args, nargs, kwnames);
 }
 
 /* ---- many at once ---------------------------------------------------------------------- */
@@ -379,6 +380,8 @@ static PyObject *pool_rebind(PyObject *op, PyObject *core) {
 }
 
 static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure)) {
+    if ((ap_u32_load_acquire(&ap__interpreter_state) & AP_FORKED) && refuse(op) < 0)
+        return NULL;
     PyObject *core = (PyObject *)((ap_pool_base *)op)->core;
     if (core)
         return Py_NewRef(core);

@@ -117,14 +117,15 @@ static void give_up_with_contents(PyObject *object) {
 }
 
 static void give_up_outcome(PyObject *outcome, PyObject *traceback) {
-    give_up_with_contents(outcome);
-    /* entries are put in front: what is behind the first that is not ours was given up before */
+    /* The traceback first, as the outcome refers to it.  Entries are put in front: what is behind
+     * the first that is not ours was given up before. */
     while (traceback && PyTraceBack_Check(traceback) && _Py_IsOwnedByCurrentThread(traceback)) {
         PyTracebackObject *entry = (PyTracebackObject *)traceback;
         give_up_with_contents((PyObject *)entry->tb_frame);
         traceback = (PyObject *)entry->tb_next;
         ap__give_up_ownership((PyObject *)entry);
     }
+    give_up_with_contents(outcome);
 }
 
 #define track(task, outcome) give_up_outcome(outcome, (task)->args)
@@ -285,6 +286,23 @@ static bool stack_is_used_up(void) {
     return (uintptr_t)&here < stack_limit;
 }
 
+/* The first field of a frame object on every version (pycore_frame.h). */
+typedef struct {
+    PyObject_HEAD PyFrameObject *back;
+} frame_head;
+
+/* A call that has failed keeps its frame, and that the frame it was called from: here the frame of
+ * whoever waits, who holds the task, which holds the exception.  Called by a worker it would have
+ * none, so that cycle is cut. */
+static void forget_waiter(PyObject *traceback) {
+    if (!traceback || !PyTraceBack_Check(traceback))
+        return;
+    frame_head *outermost = (frame_head *)((PyTracebackObject *)traceback)->tb_frame;
+    PyFrameObject *waiter = PyEval_GetFrame();
+    if (waiter && outermost->back == waiter)
+        Py_CLEAR(outermost->back); /* others hold it while it runs */
+}
+
 /* Calls and publishes a started task on top of what this thread is doing. */
 static void run_started(ap_pytask *task) {
     /* it sees no exception that the caller is handling */
@@ -305,6 +323,8 @@ static void run_started(ap_pytask *task) {
             PyErr_WriteUnraisable(NULL);
         Py_DECREF(empty);
     }
+    if (task->failed)
+        forget_waiter(task->args);
     ap__task_publish(task); /* callbacks see none either */
     thread->exc_info = outer;
     Py_XDECREF(none.exc_value);

@@ -202,13 +202,16 @@ static void task_finalize(PyObject *op) {
     PyErr_Restore(type, error, traceback);
 }
 
-/* watch_unobserved(flag): whether hooks.unobserved is to be called.  The finalizer is there only
- * then, as it costs something for every task that dies. */
-static PyObject *watch_unobserved(PyObject *Py_UNUSED(module), PyObject *flag) {
-    int wanted = PyObject_IsTrue(flag);
-    if (wanted < 0)
+/* watch_unobserved(type): from now on hooks.unobserved is called for tasks of this type.  The
+ * finalizer is not there before, as it costs something for every task that dies, and is not taken
+ * back, as the interpreter reads the slot twice. */
+static PyObject *watch_unobserved(PyObject *Py_UNUSED(module), PyObject *type) {
+    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, ap__task_base_type)) {
+        PyErr_SetString(PyExc_TypeError, "expected a type of task");
         return NULL;
-    ap__task_type->tp_finalize = wanted ? task_finalize : NULL;
+    }
+    if (!((PyTypeObject *)type)->tp_finalize)
+        ((PyTypeObject *)type)->tp_finalize = task_finalize;
     Py_RETURN_NONE;
 }
 

@@ -1150,31 +1150,81 @@ def test_a_hook_after_ours_may_use_the_pool():
     assert out == "12"
 
 
-@pytest.mark.xfail(strict=True, reason="our hook is not the first: see F1 in the findings")
-def test_a_hook_before_ours_may_use_the_pool():
+USES = {
+    "submits": "use = pool.submit(abs, -1).result(5)",
+    "maps": "use = next(pool.map(abs, [-1], timeout=5))",
+    "submits many": "use = pool.submit_many(abs, [-1])[0].result(5)",
+    "waits for a task of the parent": "use = len(wait([queued], 5).done)",
+    "shuts down": "pool.shutdown(); use = refuses(pool)",
+    "makes a pool": "use = ThreadPoolExecutor(1).submit(abs, -1).result(5)",
+    "drops its pool": "use = pool.submit(abs, -1).result(5); del pool",
+}
+
+
+@pytest.mark.parametrize("bound", [None, 1])
+@pytest.mark.parametrize("use", USES)
+def test_a_hook_before_ours_may_use_the_pool(use, bound):
     """Neighbour: somebody who registered a hook before the library was imported."""
     out = check_python(
-        """
-        import os
+        f"""
+        import os, threading
+        def refuses(pool):
+            try:
+                pool.submit(abs, -1)
+            except ShutdownError:
+                return True
         def hook():
-            os.write(1, b"%d" % pool.submit(abs, -1).result(5))
-            assert running.cancelled()
+            global pool
+            {USES[use]}
+            os.write(1, b"%d" % use)
+            assert running.cancelled() and queued.cancelled()
         os.register_at_fork(after_in_child=hook)
-        import threading
-        from affinitypool import ThreadPoolExecutor
-        gate = threading.Event()
-        pool = ThreadPoolExecutor(2)
-        running = pool.submit(gate.wait)
+        from affinitypool import CancelledError, ShutdownError, ThreadPoolExecutor, wait
+        gate, begun = threading.Event(), threading.Event()
+        pool = ThreadPoolExecutor(1, max_pending={bound})
+        running = pool.submit(lambda: (begun.set(), gate.wait()))
+        begun.wait()
+        queued = pool.submit(int)
         child = os.fork()
         if child == 0:
-            os.write(1, b"%d" % pool.submit(abs, -2).result(5))
+            if {use!r} not in ("shuts down", "drops its pool"):
+                assert pool.submit(abs, -2).result(5) == 2
+                assert list(pool.map(abs, range(-5, 0))) == [5, 4, 3, 2, 1]
+            os.write(1, b"2")
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         gate.set()
+        assert queued.result(5) == 0
         """,
         options=("-W", "ignore"),
     )
     assert out == "12"
+
+
+def test_a_fork_that_python_does_not_know_of():
+    """Neighbour: a C library that forks and calls Python in the child, which no hook hears of."""
+    out = check_python(
+        """
+        import ctypes, os, threading
+        from affinitypool import ThreadPoolExecutor
+        gate, begun = threading.Event(), threading.Event()
+        pool = ThreadPoolExecutor(1)
+        running = pool.submit(lambda: (begun.set(), gate.wait()))
+        begun.wait()
+        queued = pool.submit(int)
+        child = ctypes.PyDLL(None).fork()  # PyDLL: the thread stays attached to the interpreter
+        if child == 0:
+            assert queued.cancelled() and running.cancelled()
+            assert pool.submit(abs, -2).result(5) == 2
+            os.write(1, b"2")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        gate.set()
+        assert queued.result(5) == 0
+        """,
+        options=("-W", "ignore"),
+    )
+    assert out == "2"
 
 
 # ---- multiprocessing and subprocess

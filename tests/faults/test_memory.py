@@ -192,20 +192,8 @@ def test_arguments_die_with_their_last_user(end, workers):
                 del task
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(
-                not HAS_GIL and name != "context",
-                reason="FOUND 12b: the tuple of the arguments is the worker's",
-            ),
-        )
-        for name in SHAPES
-    ],
-)
-def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape, patience):
+@pytest.mark.parametrize("shape", SHAPES)
+def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape):
     """The traceback holds the frame, and that the arguments; nothing else does."""
 
     def work(*args, **kwargs):
@@ -218,7 +206,7 @@ def test_arguments_of_a_call_that_raises_die_with_its_error(pool, shape, patienc
         del probe
         assert isinstance(task.exception(10), Error)
         del task
-        assert all_dead([death], patience)
+        assert all_dead([death])
 
 
 def test_arguments_of_a_builtin_that_raises_die_at_once(pool):
@@ -342,24 +330,11 @@ LOOKS |= {
 }
 
 
-def looks(expected_to_fail):
-    return pytest.mark.parametrize(
-        "look",
-        [
-            pytest.param(
-                look,
-                id=name,
-                marks=pytest.mark.xfail(strict=True, reason=expected_to_fail[name])
-                if name in expected_to_fail
-                else (),
-            )
-            for name, look in LOOKS.items()
-        ],
-    )
+every_look = pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 
 
-@looks({})
-def test_results_die_with_their_last_user(pool, look, patience):
+@every_look
+def test_results_die_with_their_last_user(pool, look):
     """With the collector off, results are dead within a second of their last user."""
     deaths = []
 
@@ -372,7 +347,7 @@ def test_results_die_with_their_last_user(pool, look, patience):
         for n in range(5):
             look(pool, work)
             assert eventually(lambda n=n: len(deaths) > n)
-            assert all_dead(deaths, patience)
+            assert all_dead(deaths)
 
 
 def test_a_result_that_is_shared_is_not_held(one):
@@ -393,13 +368,8 @@ def attempt(pool, look, work):
         look(pool, work)
 
 
-@looks(
-    dict.fromkeys(
-        ("inline-kept", "inline-wait", "inline-first", "inline-completed"),
-        "FOUND 8: the frame of the failed task links to that of its waiter",
-    )
-)
-def test_failed_tasks_leave_no_cycles(two, look, patience):
+@every_look
+def test_failed_tasks_leave_no_cycles(two, look):
     """200 failed tasks leave no cycles: with the collector off, their exceptions are dead within a
     second, and what their frames held."""
     deaths = []
@@ -416,7 +386,7 @@ def test_failed_tasks_leave_no_cycles(two, look, patience):
         for _ in range(200):
             attempt(two, look, work)
         assert eventually(lambda: len(deaths) >= 400)
-        assert all_dead(deaths, patience)
+        assert all_dead(deaths)
 
 
 def test_failed_tasks_leave_the_collector_nothing(two):

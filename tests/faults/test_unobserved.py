@@ -13,7 +13,6 @@ import weakref
 
 import pytest
 from helpers import (
-    HAS_GIL,
     Probe,
     all_dead,
     at_once,
@@ -153,26 +152,14 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param(
-            way,
-            id=name,
-            marks=pytest.mark.xfail(
-                name == "inline", strict=True, reason="FOUND 8: the frame of `wait` holds the task"
-            ),
-        )
-        for name, way in WAYS.items()
-    ],
-)
-def test_a_failure_that_nobody_looked_at_is_reported_once(pool, lost, way, patience):
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_failure_that_nobody_looked_at_is_reported_once(pool, lost, way):
     """However the task was made and ended, and without the collector."""
     with no_collector(collect=False):
         for _ in range(3):
             error = Error()
             way(pool, error)
-            assert eventually(lambda: lost, patience)
+            assert eventually(lambda: lost, 10)
             assert lost.pop() is error
         settle(pool)
     assert lost == []
@@ -340,32 +327,15 @@ NO_LOOKS = {
 }
 
 
-@pytest.mark.parametrize(
-    "look",
-    [
-        pytest.param(
-            look,
-            id=name,
-            marks=[
-                pytest.mark.xfail(
-                    name == "wait-exception", strict=True, reason="FOUND 16: it asks for the error"
-                ),
-                pytest.mark.xfail(
-                    name == "wait-first" and not HAS_GIL, reason="FOUND 12a: the worker's list"
-                ),
-            ],
-        )
-        for name, look in NO_LOOKS.items()
-    ],
-)
-def test_waiting_is_not_looking(two, lost, look, patience):
+@pytest.mark.parametrize("look", NO_LOOKS.values(), ids=NO_LOOKS)
+def test_waiting_is_not_looking(two, lost, look):
     """To wait for a task, to ask for its state, or a callback that does not look, is no look."""
     for _ in range(3):
         task = two.submit(fails)
         look(task)
         del task
         settle(two)
-        assert eventually(lambda: lost, patience)
+        assert eventually(lambda: lost, 10)
         assert type(lost.pop()) is Error
     assert lost == []
 
@@ -593,7 +563,6 @@ def test_hooks_that_come_and_go_while_tasks_die(two):
     seen.clear()
 
 
-@pytest.mark.xfail(strict=True, reason="FOUND 17: a subclass does not inherit the finalizer")
 def test_subclasses_of_task_are_reported_too(lost):
     class Own(Task):
         pass
