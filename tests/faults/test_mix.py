@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import CHILD_ENVIRONMENT, check_python
+from helpers import CHILD_ENVIRONMENT, check_cases, check_python
 
 MIX = Path(__file__).resolve().parent / "mix.py"
 
@@ -51,9 +51,9 @@ def run_mix(*options: str, broken: str = "") -> tuple[int, str]:
 
 def test_a_short_mix_of_everything():
     """Submit, cancel, wait, callbacks, signals, forks, producers, shutdown: nothing is lost."""
-    code, out = run_mix("--short", "--seed", "7")
+    code, out = run_mix("--seconds=2", "--seed=7")
     assert code == 0, out
-    assert out.startswith("mix: seed 7, 3 s, "), out
+    assert out.startswith("mix: seed 7, 2 s, "), out
     assert out.endswith("\nmix: 1 passed, 0 failed\n"), out
     for action in ("fork", "own pool", "signals handled", "children", "task cancelled"):
         assert f"\n  {action} " in out, f"the mix never came to: {action}\n{out}"
@@ -155,7 +155,7 @@ BROKEN = {
         Pool.submit = submit
         """,
         "--without=await",
-        "--patience=1",
+        "--patience=2",
     ),
     "it calls back too early": (
         "callbacks: .* called before its end",
@@ -184,7 +184,7 @@ BROKEN = {
     "it keeps its tasks": (
         "memory: .* MB more than after the warm-up",
         in_submit("keep.append(bytes(20_000))"),
-        "--seconds=1",
+        "--seconds=0.6",
     ),
     "it leaves a thread": (
         "threads: left behind",
@@ -214,12 +214,15 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("way", BROKEN)
-def test_a_broken_pool_is_caught(way):
+def test_a_broken_pool_is_caught():
     """The reason is named, with the seed, all stacks and the counters of the pools."""
+    check_cases(BROKEN, check_a_broken_pool, at_once=3)
+
+
+def check_a_broken_pool(way):
     reason, broken, *options = BROKEN[way]
     # (of an option that is given twice the last one counts)
-    code, out = run_mix("--seed=7", "--seconds=2", "--patience=3", *options, broken=broken)
+    code, out = run_mix("--seed=7", "--seconds=1", "--patience=3", *options, broken=broken)
     assert code == 1, out
     lines = out.splitlines()
     assert any(line.startswith("FAULT") for line in lines), out
