@@ -11,12 +11,20 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor as StdlibPool
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
+CHILD_ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "PYTHONFAULTHANDLER": "1",
+    # compiled once for hundreds of processes, whatever holds for this one
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache"),
+}
 
 
 class Probe:
@@ -100,6 +108,39 @@ def occupied(pool: Any) -> Iterator[threading.Event]:
 
 
 @contextmanager
+def about(name: object) -> Iterator[None]:
+    """Say in an error what it is about: which of the cases that a test goes through."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"case: {name}")
+        raise
+
+
+def check_cases(cases: Iterable[Any], check: Callable[..., None], at_once: int = 4) -> None:
+    """Call `check` for every case, some at once, in threads: for checks that look at a process.
+
+    A case is a name, or a tuple of arguments.  All that fail are told.
+    """
+
+    def run(case: Any) -> Exception | None:
+        try:
+            with about(case):
+                check(*case) if isinstance(case, tuple) else check(case)
+        except Exception as error:
+            return error
+        return None
+
+    # the stdlib's pool: a fault of ours is to be seen, not to hang the test
+    with StdlibPool(at_once) as pool:
+        errors = [error for error in pool.map(run, cases) if error is not None]
+    if len(errors) > 1:
+        raise ExceptionGroup("several cases fail", errors)
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
 def no_collector(collect: bool = True) -> Iterator[None]:
     """Run the body with the cyclic collector off; it runs once before, with `collect`."""
     if collect:
@@ -131,7 +172,7 @@ def run_python(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1", **env},
+        env={**os.environ, **CHILD_ENVIRONMENT, **env},
         cwd=ROOT,
         process_group=0,  # its own children end with it
     ) as child:

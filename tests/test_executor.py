@@ -334,27 +334,6 @@ def test_leaving_with_by_an_exception_waits_too():
 # ---- dropping the last reference
 
 
-def test_pending_tasks_of_a_dropped_pool_run():
-    pool = ThreadPoolExecutor(2)
-    gate = threading.Event()
-    tasks = [pool.submit(gate.wait, 10) for _ in range(2)]
-    tasks += [pool.submit(abs, -n) for n in range(50)]
-    died = weakref.ref(pool)
-    del pool
-    gc.collect()
-    assert died() is None
-    gate.set()
-    assert [task.result(10) for task in tasks[2:]] == list(range(50))
-
-
-def test_pools_used_once_and_dropped_leave_no_threads():
-    before = threading.active_count()
-    for n in range(50):
-        assert ThreadPoolExecutor(3).submit(abs, -n).result(10) == n
-    gc.collect()
-    assert eventually(lambda: threading.active_count() == before)
-
-
 def test_nothing_keeps_a_pool_alive():
     pool = ThreadPoolExecutor(2)
     argument = Probe()

@@ -197,24 +197,6 @@ def test_map_within_a_task(pool):
 # ---- buffersize
 
 
-@pytest.mark.parametrize("size", [1, 2, 8])
-def test_an_endless_input(pool, size):
-    pulled = []
-
-    def items():
-        for n in itertools.count():
-            pulled.append(n)
-            yield n
-
-    results = pool.map(abs, items(), buffersize=size)
-    assert len(pulled) == size
-    for n in range(100):
-        assert next(results) == n
-        assert len(pulled) <= n + 1 + size
-    results.close()
-    assert len(pulled) <= 100 + size
-
-
 def test_a_buffered_map_of_a_dropped_pool_ends():
     pool = ThreadPoolExecutor(2)
     died = weakref.ref(pool)

@@ -1,72 +1,16 @@
-"""Order, exactly-once, progress, and what idle workers cost."""
+"""Exactly once, and progress; order and idle workers are in tests/faults/test_scheduling.py."""
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
 
 import pytest
-from helpers import check_python, occupied
 
 from affinitypool import ThreadPoolExecutor, wait
 
 pytestmark = pytest.mark.timeout(60)
-
-
-# ---- order on one worker
-
-
-def test_outside_submits_run_in_order(one):
-    order = []
-    with occupied(one):
-        for n in range(1000):
-            one.submit(order.append, n)
-    one.submit(int).result(10)
-    assert order == list(range(1000))
-
-
-def test_inside_submits_run_in_order(one):
-    order = []
-
-    def outer():
-        for n in range(1000):
-            one.submit(order.append, n)
-
-    one.submit(outer).result(10)
-    one.submit(int).result(10)
-    assert order == list(range(1000))
-
-
-def test_inside_and_outside_submits_run_in_order(one):
-    order = []
-    reached, go_on = threading.Event(), threading.Event()
-
-    def outer():
-        one.submit(order.append, "inside 1")
-        reached.set()
-        go_on.wait(10)
-        one.submit(order.append, "inside 2")
-
-    task = one.submit(outer)
-    reached.wait(10)
-    one.submit(order.append, "outside")
-    go_on.set()
-    task.result(10)
-    one.submit(int).result(10)
-    assert order == ["inside 1", "outside", "inside 2"]
-
-
-def test_submits_of_several_threads_in_turn_run_in_order(one):
-    order = []
-    with occupied(one):
-        for n in range(100):
-            thread = threading.Thread(target=one.submit, args=[order.append, n])
-            thread.start()
-            thread.join()
-    one.submit(int).result(10)
-    assert order == list(range(100))
 
 
 # ---- exactly once
@@ -109,15 +53,6 @@ def test_many_children_of_one_task(pool):
 
     wait(pool.submit(outer).result(10), 20)
     assert sorted(seen) == list(range(2000))
-
-
-def test_producers_that_come_and_go(two):
-    results = []
-    for n in range(200):
-        thread = threading.Thread(target=lambda n=n: results.append(two.submit(abs, -n)))
-        thread.start()
-        thread.join()
-    assert [task.result(10) for task in results] == list(range(200))
 
 
 def test_one_task_at_a_time_with_pauses(two):
@@ -238,77 +173,3 @@ def test_a_task_that_holds_the_interpreter_lets_others_in(one):
         time.sleep(0)
     assert time.monotonic() - begin < 5
     wait(tasks, 20)
-
-
-# ---- CPU
-
-
-def test_idle_workers_cost_nothing():
-    out = check_python(
-        """
-        import threading, time
-        from affinitypool import ThreadPoolExecutor, wait
-        with ThreadPoolExecutor(8) as pool:
-            meet = threading.Barrier(8)
-            wait([pool.submit(meet.wait) for _ in range(8)])
-            wait([pool.submit(int) for _ in range(2000)])
-            time.sleep(0.2)
-            parks = pool.stats().parks
-            begin = time.process_time()
-            time.sleep(2)
-            used = time.process_time() - begin
-            print(pool.stats().workers, pool.stats().idle, pool.stats().parks - parks, used)
-        """
-    )
-    workers, idle, parks, used = out.split()
-    assert (int(workers), int(idle), int(parks)) == (8, 8, 0)
-    assert float(used) < 0.005
-
-
-def test_a_task_now_and_then_costs_little():
-    out = check_python(
-        """
-        import time
-        from affinitypool import ThreadPoolExecutor
-        with ThreadPoolExecutor(4) as pool:
-            pool.submit(int).result()
-            begin, start = time.process_time(), time.monotonic()
-            for _ in range(100):
-                time.sleep(0.01)
-                pool.submit(int).result()
-            print((time.process_time() - begin) / (time.monotonic() - start))
-        """
-    )
-    assert float(out) < 0.15
-
-
-def test_waiters_cost_nothing():
-    out = check_python(
-        """
-        import threading, time
-        from affinitypool import Task, as_completed, wait
-        tasks = [Task() for _ in range(3)]
-        threads = [threading.Thread(target=target) for target in (
-            tasks[0].result, lambda: wait(tasks), lambda: list(as_completed(tasks)))]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.1)
-        begin = time.process_time()
-        time.sleep(0.5)
-        print(time.process_time() - begin)
-        for task in tasks:
-            task.set_result(0)
-        """
-    )
-    from affinitypool import _binding
-
-    backend = _binding.ffi.string(_binding.lib.ap_parking_backend())
-    assert float(out) < (0.002 if backend == b"futex" else 0.02)
-
-
-def test_the_process_has_no_thread_but_workers(one):
-    before = set(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else None
-    if before is None:
-        pytest.skip("no /proc here")
-    one.submit(int).result(10)
-    assert len(set(os.listdir("/proc/self/task")) - before) == 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, eventually
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -27,16 +29,19 @@ globals().update({{name: names[name] for name in names if name.startswith(("pyte
 """
 
 
-def soak(directory: Path, body: str, *options: str) -> tuple[int, str, Path]:
+def soak_command(directory: Path, body: str, *options: str) -> list[str]:
     tests = directory / "inner"
-    tests.mkdir()
+    tests.mkdir(exist_ok=True)
     (tests / "conftest.py").write_text(CONFTEST)
     (tests / "test_inner.py").write_text(textwrap.dedent(body))
-    output = directory / "out"
     command = [sys.executable, "tools/soak.py", "--pythons", sys.executable]
-    command += ["--tests", str(tests), "--output", str(output), *options]
+    return [*command, "--tests", str(tests), "--output", str(directory / "out"), *options]
+
+
+def soak(directory: Path, body: str, *options: str) -> tuple[int, str, Path]:
+    command = soak_command(directory, body, *options)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
-    return done.returncode, done.stdout + done.stderr, output
+    return done.returncode, done.stdout + done.stderr, directory / "out"
 
 
 def rows(out: str) -> list[list[str]]:
@@ -114,6 +119,79 @@ def test_no_tests_are_no_success(tmp_path):
     code, out, _ = soak(tmp_path, "", "--rounds", "2")
     assert code == 1, out
     assert "collects no tests" in out
+
+
+SIMPLE = """
+    def test_passes():
+        pass
+"""
+
+
+def test_a_soak_goes_on_where_it_was_cut(tmp_path):
+    options = "--settings", "free", "--per-process", "2"
+    code, out, output = soak(tmp_path, SIMPLE, "--rounds", "2", *options)
+    assert code == 0, out
+    code, out, _ = soak(tmp_path, SIMPLE, "--rounds", "5", "--resume", *options)
+    assert code == 0, out
+    assert rows(out) == [["free", "5", "5", "0", "0"]]
+    assert "rounds 1 to" not in out
+    assert "rounds 3 to 4: 2 passed" in out
+    record = json.loads((output / "record.json").read_text())
+    (output / "record.json").write_text(json.dumps({**record, "commit": "another"}))
+    code, out, _ = soak(tmp_path, SIMPLE, "--rounds", "5", "--resume", *options)
+    assert code == 1, out
+    assert "its commit is another, not " in out
+    code, out, _ = soak(tmp_path, SIMPLE, "--rounds", "1", *options)
+    assert (code, rows(out)) == (0, [["free", "1", "1", "0", "0"]])
+
+
+def test_ctrl_c_ends_all_and_keeps_the_record(tmp_path):
+    body = """
+        import os, pathlib, time
+
+        def test_sleeps_in_the_end(request):
+            if request.node.name.endswith("round-1]") or "round" not in request.node.name:
+                here = pathlib.Path(__file__).parent
+                if (here / "first").exists():
+                    (here / "pid").write_text(str(os.getpid()))
+                    time.sleep(50)
+                (here / "first").touch()
+    """
+    options = "--settings", "free", "--per-process", "2", "--rounds", "6"
+    command = soak_command(tmp_path, body, *options)
+    pid = tmp_path / "inner" / "pid"
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert eventually(pid.exists, 40)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 130, out
+    assert rows(out) == [["free", "2", "2", "0", "0"]]
+    assert "--resume" in out
+    assert eventually(lambda: not os.path.exists(f"/proc/{pid.read_text()}"), 10)
+
+
+def test_pinned_runs_share_the_cpus(tmp_path):
+    """As many at a time as there are, each on another one."""
+    body = """
+        import os, pathlib, time
+
+        def test_meets_the_others():
+            here = pathlib.Path(__file__).parent
+            (cpu,) = os.sched_getaffinity(0)
+            (here / f"cpu-{cpu}").touch()
+            count = len(os.sched_getaffinity(os.getppid()))
+            end = time.monotonic() + 20
+            while len(list(here.glob("cpu-*"))) < count:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+    """
+    count = str(len(os.sched_getaffinity(0)))
+    options = "--rounds", count, "--per-process", "1", "--settings", "pinned"
+    code, out, _ = soak(tmp_path, body, *options)
+    assert (code, rows(out)) == (0, [["pinned", count, count, "0", "0"]]), out
 
 
 def test_pinned_means_one_cpu(tmp_path):

@@ -411,43 +411,6 @@ def test_several_threads_wait_for_the_same_tasks(pool):
             assert [future.result(20) for future in waiting] == [set(tasks)] * 4
 
 
-@pytest.mark.parametrize("how", ["wait", "first", "as_completed"])
-def test_many_futures_take_about_linear_time(two, how):
-    def run(count):
-        tasks = [Task() for _ in range(count)]
-        if how == "first":
-            tasks[-1].set_result(0)
-        else:
-            for task in tasks[1:]:
-                task.set_result(0)
-            timer = threading.Timer(0, tasks[0].set_result, [0])
-            timer.start()
-        begin = time.process_time()
-        if how == "wait":
-            assert len(wait(tasks, 20).done) == count
-        elif how == "first":
-            assert len(wait(tasks, 20, FIRST_COMPLETED).done) == 1
-        else:
-            assert len(list(as_completed(tasks, 20))) == count
-        used = time.process_time() - begin
-        if how != "first":
-            timer.join()
-        return used
-
-    small = min(run(2_000) for _ in range(3))
-    large = min(run(20_000) for _ in range(2))
-    assert large < 0.02 + 40 * small  # 100 times if it were quadratic
-    assert large < 2
-
-
-def test_many_live_tasks(two):
-    tasks = two.submit_many(abs, range(20_000))
-    begin = time.monotonic()
-    assert len(list(as_completed(tasks, 20))) == 20_000
-    assert wait(tasks, 20).not_done == set()
-    assert time.monotonic() - begin < 10
-
-
 # ---- in a worker
 
 

@@ -113,6 +113,7 @@ def main(argv: list[str] | None = None, pool_class: Any = ThreadPoolExecutor) ->
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
     parser.add_argument("--short", action="store_true", help="3 seconds")
     parser.add_argument("--patience", type=float, default=30, help="seconds without progress")
+    parser.add_argument("--rest", type=float, default=10, help="seconds for threads to leave (10)")
     parser.add_argument("--megabytes", type=float, default=None, help="that memory may grow by (2)")
     parser.add_argument("--only", type=names, help="of the actions: " + ", ".join(EVERYTHING))
     parser.add_argument("--without", type=names, default=[], help="these actions")
@@ -132,7 +133,7 @@ def main(argv: list[str] | None = None, pool_class: Any = ThreadPoolExecutor) ->
     warnings.simplefilter("ignore", DeprecationWarning)  # forks with other threads about
     sys.unraisablehook = lambda unraisable: None  # the handler raises in finalizers, too
     threading.excepthook = lambda arguments: None  # workers that an exception was injected into
-    world = World(seed, options.patience, pool_class)
+    world = World(seed, options.patience, pool_class, options.rest)
     world.actions = {
         name: action
         for name, action in EVERYTHING.items()

@@ -412,7 +412,7 @@ def test_a_blocked_submit_uses_no_cpu():
 
         _, thread = in_thread(submit)
         assert blocked(pool)
-        time.sleep(0.5)
+        time.sleep(0.3)
         gate.set()
         thread.join(10)
     assert used[0] < 0.1

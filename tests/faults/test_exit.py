@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor as StdlibPool
 
 import pytest
-from helpers import HAS_GIL, ROOT, check_python, run_python
+from helpers import CHILD_ENVIRONMENT, HAS_GIL, check_cases, check_python, run_python
 
 pytestmark = pytest.mark.timeout(100)
 
@@ -21,8 +20,9 @@ def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 """
 LATE = "cannot schedule new futures after interpreter shutdown"
-# how many processes end in each way: a long run asks for more
-PROCESSES = int(os.environ.get("AFFINITYPOOL_TEST_PROCESSES", "20"))
+# how many processes end in each way: a long run, which has
+# many rounds, comes to the hundreds that are promised
+PROCESSES = int(os.environ.get("AFFINITYPOOL_TEST_PROCESSES", "6"))
 
 ENDS = {
     "falls off": ("", 0, ""),
@@ -48,9 +48,12 @@ def check(code, **options):
 
 
 @pytest.mark.parametrize("dropped", [False, True], ids=["kept", "dropped"])
-@pytest.mark.parametrize("end", ENDS)
-def test_the_end_of_main_runs_what_is_pending(end, dropped):
+def test_the_end_of_main_runs_what_is_pending(dropped):
     """Falling off the end of main runs what is pending; so does every other end of main."""
+    check_cases([(end, dropped) for end in ENDS], check_the_end_of_main)
+
+
+def check_the_end_of_main(end, dropped):
     last, status, error = ENDS[end]
     done = run_python(
         f"""{HEAD}
@@ -71,20 +74,23 @@ say("main ends")
     assert error in done.stderr if error else done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "holder.pool = pool; holder.cycle = holder",
-        "tasks[0].pool = pool",
-        "threading.local().pool = pool",
-        "sys.pool = pool",
-        "atexit.register(lambda: pool)",
-        "threading.Thread(target=pool.submit, args=[say, 'thread']).start()",
-        "holder.__del__ = lambda: pool.shutdown()",
-        "pool.submit(lambda: holder)",
-    ],
-)
-def test_pools_kept_in_many_places(place):
+PLACES = [
+    "holder.pool = pool; holder.cycle = holder",
+    "tasks[0].pool = pool",
+    "threading.local().pool = pool",
+    "sys.pool = pool",
+    "atexit.register(lambda: pool)",
+    "threading.Thread(target=pool.submit, args=[say, 'thread']).start()",
+    "holder.__del__ = lambda: pool.shutdown()",
+    "pool.submit(lambda: holder)",
+]
+
+
+def test_pools_kept_in_many_places():
+    check_cases(PLACES, check_a_place)
+
+
+def check_a_place(place):
     out = check(f"""
 class holder: pass
 def use():
@@ -236,7 +242,7 @@ def test_a_script(tmp_path, patched):
     run = ["-m", "affinitypool", "run"] if patched else []
     done = subprocess.run(
         [sys.executable, *run, script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **CHILD_ENVIRONMENT},
         capture_output=True,
         text=True,
         timeout=30,
@@ -247,21 +253,18 @@ def test_a_script(tmp_path, patched):
 # ---- it ends at once
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        "busy",
-        "ring",
-        "idle",
-        "unused",
-        "from a task",
-        "from a callback",
-        "in a with block",
-    ],
-)
+STATES = ["busy", "ring", "idle", "unused", "from a task", "from a callback", "in a with block"]
+
+
 @pytest.mark.parametrize("end", ["falls off", "sys.exit", "an error"])
-def test_a_shutdown_that_cancels_and_the_end_of_main(state, end):
+def test_a_shutdown_that_cancels_and_the_end_of_main(end):
     """`shutdown(wait=False, cancel_futures=True)` and the end of main exits at once."""
+    # what a pool is in matters to how the process ends, hardly to why it does
+    states = STATES if end == "falls off" else ["busy", "from a callback", "in a with block"]
+    check_cases([(state, end) for state in states], check_a_shutdown_that_cancels)
+
+
+def check_a_shutdown_that_cancels(state, end):
     last, status, error = ENDS[end]
     done = run_python(
         f"""{HEAD}
@@ -342,7 +345,7 @@ def test_ctrl_c_at_the_end_does_not_wait_for_a_task_for_ever():
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **CHILD_ENVIRONMENT},
     )
     try:
         assert process.stdout.read(3) == b"in\n"
@@ -408,10 +411,13 @@ LATECOMERS = {
 }
 
 
-@pytest.mark.parametrize("who", LATECOMERS)
-def test_pools_are_used_after_main_has_ended(who):
+def test_pools_are_used_after_main_has_ended():
     """Submitting from a live non-daemon thread after main has ended, or from an atexit hook: works
     or a distinct error, never a hang."""
+    check_cases(LATECOMERS, check_a_latecomer)
+
+
+def check_a_latecomer(who):
     setting, works = LATECOMERS[who]
     done = run_python(
         HEAD
@@ -499,16 +505,10 @@ time.sleep(0.05)
 # ---- many processes
 
 
-def statuses(code: str, count: int, *args: str) -> list[tuple[int, str]]:
-    """Run the code in so many processes, some at once; return their statuses and errors."""
-
-    def run(_: int) -> tuple[int, str]:
-        done = run_python(HEAD + code, *args, timeout=60)
-        return done.returncode, done.stderr
-
-    # the stdlib's pool: a fault of ours is to be seen, not to hang the test
-    with StdlibPool(4) as pool:
-        return list(pool.map(run, range(count)))
+def status_of(code: str) -> tuple[int, str]:
+    """Run the code in a process; return its status and what it says on stderr."""
+    done = run_python(HEAD + code, timeout=60)
+    return done.returncode, done.stderr
 
 
 FLIGHT = """
@@ -530,33 +530,38 @@ tasks += [pool.submit(pool.submit, time.sleep, 0.001) for _ in range(5)]
 def test_the_status_is_right_every_time(end, status):
     """200 processes that end by sys.exit, by an uncaught error and by `os._exit` in a task, with
     tasks in flight: the expected status every time."""
-    for code, error in statuses(FLIGHT + end, PROCESSES):
+
+    def check_one(_):
+        code, error = status_of(FLIGHT + end)
         assert code == status, error
         assert error.count("Traceback") == (status == 1), error
 
+    check_cases(range(PROCESSES), check_one)
 
-@pytest.mark.parametrize(
-    ("end", "status"),
-    [
-        ("pool.submit(int).add_done_callback(lambda task: os._exit(8)); time.sleep(50)", 8),
-        ("ThreadPoolExecutor(1, '', os._exit, [9]).submit(int); time.sleep(50)", 9),
-        ("os._exit(10)", 10),
-        ("pool.submit(sys.exit, 4); pool.submit(lambda: 1 / 0)", 0),
-        ("threading.Thread(target=sys.exit, args=[4]).start()", 0),
-        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(50)", -signal.SIGTERM),
-        ("pool.submit(os.kill, os.getpid(), signal.SIGKILL); time.sleep(50)", -signal.SIGKILL),
-        ("pool.submit(os.kill, os.getpid(), signal.SIGINT); time.sleep(50)", -signal.SIGINT),
-        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(11))\n"
-         "pool.submit(os.kill, os.getpid(), signal.SIGTERM); time.sleep(50)", 11),
-        ("pool.shutdown(wait=False); sys.exit(12)", 12),
-        ("pool.shutdown(cancel_futures=True); sys.exit(13)", 13),
-        ("del pool, tasks; sys.exit(14)", 14),
-        ("with pool: sys.exit(15)", 15),
-    ],
-)  # fmt: skip
-def test_the_status_of_other_ends(end, status):
-    for code, error in statuses(FLIGHT + end, 2):
-        assert code == status, error
+
+OTHER_ENDS = [
+    ("pool.submit(int).add_done_callback(lambda task: os._exit(8)); time.sleep(50)", 8),
+    ("ThreadPoolExecutor(1, '', os._exit, [9]).submit(int); time.sleep(50)", 9),
+    ("os._exit(10)", 10),
+    ("pool.submit(sys.exit, 4); pool.submit(lambda: 1 / 0)", 0),
+    ("threading.Thread(target=sys.exit, args=[4]).start()", 0),
+    ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(50)", -signal.SIGTERM),
+    ("pool.submit(os.kill, os.getpid(), signal.SIGKILL); time.sleep(50)", -signal.SIGKILL),
+    ("pool.submit(os.kill, os.getpid(), signal.SIGINT); time.sleep(50)", -signal.SIGINT),
+    ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(11))\n"
+     "pool.submit(os.kill, os.getpid(), signal.SIGTERM); time.sleep(50)", 11),
+    ("pool.shutdown(wait=False); sys.exit(12)", 12),
+    ("pool.shutdown(cancel_futures=True); sys.exit(13)", 13),
+    ("del pool, tasks; sys.exit(14)", 14),
+    ("with pool: sys.exit(15)", 15),
+]  # fmt: skip
+
+
+def test_the_status_of_other_ends():
+    def check_one(end, status):
+        assert status_of(FLIGHT + end)[0] == status
+
+    check_cases(OTHER_ENDS * max(1, PROCESSES // 10), check_one)
 
 
 def test_daemon_threads_in_the_middle_of_everything_at_the_end():
@@ -590,8 +595,11 @@ for use in (
 time.sleep(0.03)
 """
     )
-    for status, error in statuses(code, max(4, PROCESSES // 4)):
-        assert (status, error) == (0, "")
+
+    def check_one(_):
+        assert status_of(code) == (0, "")
+
+    check_cases(range(max(2, PROCESSES // 4)), check_one)
 
 
 # ---- not to wait at the end
@@ -710,12 +718,14 @@ def start(call, *args):
 """
 
 
-@pytest.mark.parametrize("what", LEFT_ALONE)
-def test_an_exit_that_does_not_wait_never_crashes(what):
+def test_an_exit_that_does_not_wait_never_crashes():
     """Interpreter exit can be told not to wait; that never crashes finalization."""
-    code = ALONE + LEFT_ALONE[what] + "\ntime.sleep(0.02)\nsys.exit(3)"
-    for done in statuses(code, max(2, PROCESSES // 7)):
-        assert done == (3, "")
+
+    def check_one(what):
+        code = ALONE + LEFT_ALONE[what] + "\ntime.sleep(0.02)\nsys.exit(3)"
+        assert status_of(code) == (3, "")
+
+    check_cases([*LEFT_ALONE] * max(1, PROCESSES // 7), check_one)
 
 
 def test_pending_tasks_of_a_pool_that_is_not_waited_for_are_cancelled():

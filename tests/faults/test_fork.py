@@ -18,11 +18,12 @@ import weakref
 from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
-from helpers import check_python, eventually, occupied, run_python
+from helpers import check_cases, check_python, eventually, occupied, run_python
 
 from affinitypool import (
     BrokenThreadPool,
     CancelledError,
+    PendingLimitError,
     ShutdownError,
     Task,
     ThreadPoolExecutor,
@@ -638,7 +639,7 @@ def test_fork_in_a_signal_handler_while_main_waits(one):
         entered.wait(10)
         timers = [
             threading.Timer(0.02, os.kill, [os.getpid(), signal.SIGUSR1]),
-            threading.Timer(0.5, gate.set),
+            threading.Timer(0.2, gate.set),
         ]
         for timer in timers:
             timer.start()
@@ -823,6 +824,41 @@ def test_fork_while_an_initializer_runs():
         assert task.result(20) == 1
 
 
+@pytest.mark.parametrize("on_full", ["block", "raise", "caller_runs"])
+def test_fork_while_a_bound_is_reached(on_full):
+    """Neighbour: the child's pool has the bound, and nothing counts against it there."""
+    threads = []
+    with ThreadPoolExecutor(1, max_pending=2, on_full=on_full) as pool:
+
+        def check():
+            assert pool._core.blocked == 0
+            assert pool.wait_idle(10) is True
+            with occupied(pool):
+                mine = [pool.try_submit(int) for _ in range(2)]
+                with pytest.raises(PendingLimitError):
+                    pool.try_submit(int)
+            assert wait(mine, 10).not_done == set()
+            are_cancelled(tasks[:2])
+            if on_full == "block":
+                works(pool)
+
+        with occupied(pool):
+            tasks = [pool.submit(int) for _ in range(2)]
+            if on_full == "block":
+                threads = [
+                    threading.Thread(target=lambda: tasks.append(pool.submit(int))),
+                    threading.Thread(target=pool.wait_idle),
+                ]
+                for thread in threads:
+                    thread.start()
+                assert eventually(lambda: pool._core.blocked == 1)
+            in_child(check)
+            assert pool.stats().pending == 2
+        for thread in threads:
+            thread.join(20)
+    assert [task.result(20) for task in tasks] == [0] * (2 + len(threads) // 2)
+
+
 def test_fork_while_pools_are_made_and_dropped():
     stop = threading.Event()
 
@@ -977,9 +1013,12 @@ ENDS = {
 
 
 @pytest.mark.parametrize("used", [False, True], ids=["unused", "used"])
-@pytest.mark.parametrize("end", ENDS)
-def test_the_child_exits_promptly_with_work_pending_in_the_parent(end, used):
+def test_the_child_exits_promptly_with_work_pending_in_the_parent(used):
     """The child exits promptly."""
+    check_cases([(end, used) for end in ENDS], check_the_end_of_a_child)
+
+
+def check_the_end_of_a_child(end, used):
     last, status = ENDS[end]
     done = run_python(
         f"""

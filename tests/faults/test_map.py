@@ -502,7 +502,7 @@ def test_a_timeout_bounds_the_whole_and_ends_the_pulling(one, size):
         ran.append(n)
         return n
 
-    results = one.map(work, source, timeout=0.3, buffersize=size)
+    results = one.map(work, source, timeout=0.1, buffersize=size)
     taken = []
     with pytest.raises(TimeoutError):
         taken.extend(iter(functools.partial(next, results), "never"))
@@ -566,7 +566,7 @@ def test_chunksize_changes_nothing(two, chunksize, buffersize):
         ("8", TypeError),
         (8.0, TypeError),
         ([8], TypeError),
-        (object(), TypeError),
+        ({}, TypeError),
         (0, ValueError),
         (False, ValueError),
         (-1, ValueError),
@@ -772,7 +772,7 @@ def test_the_arguments_of_a_map_are_let_go(two, how):
         for _ in range(6):
             assert next(results) == 0
         del sources
-        assert all_dead(deaths, 3)
+        assert all_dead(deaths)
         assert next(results, None) is None
 
 
@@ -815,7 +815,7 @@ def test_a_failed_map_leaves_no_cycle(two, size, kind):
         run()
         gate.set()
         assert two.wait_idle(10)
-        assert all_dead(deaths, 3)
+        assert all_dead(deaths)
 
 
 @pytest.mark.parametrize("size", [None, 3])
@@ -841,7 +841,7 @@ def test_a_kept_error_of_a_map_keeps_no_other_results(two, size):
             kept = error
         assert two.wait_idle(10)
         assert deaths
-        assert all_dead(deaths, 3)
+        assert all_dead(deaths)
         assert kept is not None
 
 

@@ -8,10 +8,9 @@ import os
 import random
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor as StdlibPool
 
 import pytest
-from helpers import HAS_GIL, check_python, eventually, occupied, run_python
+from helpers import HAS_GIL, check_cases, check_python, eventually, occupied, run_python
 
 from affinitypool import ThreadPoolExecutor, _binding, _sizing
 
@@ -23,8 +22,9 @@ FUTEX = _binding.ffi.string(_binding.lib.ap_parking_backend()) == b"futex"
 # ---- idle CPU
 
 HEAD = """
-import json, os, resource, sys, threading, time
+import json, os, resource, signal, sys, threading, time
 from affinitypool import Task, ThreadPoolExecutor, as_completed, wait
+signal.alarm(50)  # also if nobody waits for this process any more
 def meet(pool):
     met = threading.Barrier(pool._max_workers)
     wait([pool.submit(met.wait) for _ in range(pool._max_workers)])
@@ -46,8 +46,8 @@ time.sleep(2)
 cpu, switches = spend()[0] - cpu, spend()[1] - switches
 parks = sum(pool.stats().parks for pool in pools) - parks
 workers = sum(pool.stats().workers for pool in pools)
-print(json.dumps([workers, parks, cpu, switches]))
 gate.set()
+print(json.dumps([workers, parks, cpu, switches]))
 """
 # what the eight workers have done, or what they are in, before they are idle
 HISTORIES = {
@@ -101,6 +101,7 @@ for each in pools * 100:
 child = os.fork()
 if child:
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(50)
 meet(pool)
 wait([pool.submit(int) for _ in range(1000)])
 """,
@@ -142,22 +143,15 @@ thread(pool.wait_idle, lambda: pool.wait_idle(1000))
 }
 
 
-@pytest.fixture(scope="module")
-def idle():
-    """Measure all at once: hardly anything of it computes."""
-
-    def measure(history):
-        done = run_python(HEAD + history + TAIL, options=("-W", "ignore"), timeout=50)
-        return done
-
-    with StdlibPool(len(HISTORIES)) as pool:
-        return dict(zip(HISTORIES, pool.map(measure, HISTORIES.values()), strict=True))
-
-
-@pytest.mark.parametrize("history", HISTORIES)
-def test_idle_workers_cost_nothing(idle, history):
+def test_idle_workers_cost_nothing():
     """8 idle workers: under 5 ms of CPU in 2 s, no periodic wake-ups."""
-    done = idle[history]
+    # all at once: hardly anything of it computes
+    check_cases(HISTORIES, check_idle_workers, at_once=len(HISTORIES))
+
+
+def check_idle_workers(history):
+    code = HEAD + HISTORIES[history] + TAIL
+    done = run_python(code, options=("-W", "ignore"), timeout=45)
     assert (done.returncode, done.stderr) == (0, ""), done
     workers, parks, cpu, switches = json.loads(done.stdout)
     assert workers == 8
@@ -168,9 +162,13 @@ def test_idle_workers_cost_nothing(idle, history):
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("how", ["result", "wait", "callback", "unwatched", "batch"])
-def test_a_task_now_and_then_costs_little(workers, how):
+def test_a_task_now_and_then_costs_little(workers):
     """One task every 10 ms: under 15 % of a core."""
+    ways = ["result", "wait", "callback", "unwatched", "batch"]
+    check_cases([(workers, how) for how in ways], check_a_task_now_and_then, at_once=5)
+
+
+def check_a_task_now_and_then(workers, how):
     out = check_python(
         f"""
         import threading, time

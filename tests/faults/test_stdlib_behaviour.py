@@ -12,7 +12,16 @@ import time
 import weakref
 
 import pytest
-from helpers import all_dead, at_once, check_python, eventually, fail, occupied, run_python
+from helpers import (
+    all_dead,
+    at_once,
+    check_cases,
+    check_python,
+    eventually,
+    fail,
+    occupied,
+    run_python,
+)
 
 from affinitypool import ThreadPoolExecutor, wait
 
@@ -378,25 +387,28 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("which", IMPORTS)
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_everything_pending_runs_at_exit(which, name):
+def test_everything_pending_runs_at_exit(which):
     """Everything pending runs at exit, in order, before anything that `atexit` was told."""
-    code, expected = SCRIPTS[name]
-    out = check_python(f"{IMPORTS[which]}\n{HEAD}\n" + textwrap.dedent(code))
-    assert out.split() == [str(word) for word in expected]
+
+    def check(name):
+        code, expected = SCRIPTS[name]
+        out = check_python(f"{IMPORTS[which]}\n{HEAD}\n" + textwrap.dedent(code))
+        assert out.split() == [str(word) for word in expected]
+
+    check_cases(SCRIPTS, check)
 
 
 @pytest.mark.parametrize("which", IMPORTS)
-@pytest.mark.parametrize(
-    ("last", "code"), [("sys.exit(5)", 5), ("raise KeyError('end')", 1), ("1 / 0", 1)]
-)
-def test_everything_pending_runs_however_main_ends(which, last, code):
-    done = run_python(
-        f"{IMPORTS[which]}\n{HEAD}\n"
-        "pool = ThreadPoolExecutor(1)\nfor n in range(30): pool.submit(work, n)\n" + last
-    )
-    assert done.returncode == code
-    assert done.stdout.split() == [str(n) for n in range(30)]
+def test_everything_pending_runs_however_main_ends(which):
+    def check(last, code):
+        done = run_python(
+            f"{IMPORTS[which]}\n{HEAD}\n"
+            "pool = ThreadPoolExecutor(1)\nfor n in range(30): pool.submit(work, n)\n" + last
+        )
+        assert done.returncode == code
+        assert done.stdout.split() == [str(n) for n in range(30)]
+
+    check_cases([("sys.exit(5)", 5), ("raise KeyError('end')", 1), ("1 / 0", 1)], check)
 
 
 REFUSALS = """

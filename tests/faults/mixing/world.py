@@ -88,9 +88,10 @@ class Box:
 class World:
     """One run of the mix."""
 
-    def __init__(self, seed: int, patience: float, pool_class: Any) -> None:
+    def __init__(self, seed: int, patience: float, pool_class: Any, rest: float = 10) -> None:
         self.seed = seed
         self.patience = patience
+        self.rest = rest
         self.pool_class = pool_class
         self.actions: dict[str, tuple[int, Any]] = {}
         self.child = 0  # a forked child that runs
@@ -238,7 +239,8 @@ class World:
 
     def settle_down(self, threads: int, fds: set[str]) -> int:
         """Check that no thread and no descriptor is left; return the resident memory."""
-        end = time.monotonic() + min(10, self.patience)
+        end = time.monotonic() + self.rest
+        pause = 0.005
         # those that are alive: one into which an exception was injected when it had nearly ended
         # may be listed for ever, as CPython's own code in a thread does not survive that
         while sum(thread.is_alive() for thread in threading.enumerate()) > 1 or (
@@ -248,7 +250,8 @@ class World:
                 text = f"{task_count()} instead of {threads}; {threading.enumerate()}"
                 self.fault("threads", f"left behind: {text}")
             gc.collect()
-            time.sleep(0.01)
+            time.sleep(pause)
+            pause = min(0.1, 2 * pause)
         while more := open_files() - fds:  # the watchdog opens files for a moment
             if time.monotonic() > end:
                 self.fault("descriptors", f"left open: {sorted(more)}")
