@@ -28,10 +28,11 @@ from affinitypool import *
 from hold import *
 HAS_GIL = {has_gil}
 names = {names}
+code = {code!r}
 for values in itertools.product(*{values}):
     values = dict(zip(names, values))
     begin(values)
-    exec(compile({code!r}, "<script>", "exec"), {{**globals(), **values}})
+    exec(compile(code, "<script>", "exec"), {{**globals(), **values}})
 finish()
 """
 

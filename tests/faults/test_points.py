@@ -380,6 +380,111 @@ def test_a_pool_does_not_end_while_a_worker_holds_a_task():
     )
 
 
+# ---- a worker that ends with tasks in its hands
+
+ENDING = """
+    import ctypes, logging
+    logging.disable(logging.CRITICAL)  # that one has ended
+    def end(thread):
+        strike = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        assert strike(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)) == 1
+    def alive(pool):
+        return [thread for thread in pool._threads if thread.is_alive()]
+"""
+
+
+def test_what_an_ended_worker_has_in_its_hands_is_run_or_cancelled():
+    """It has found a task, is told to end before it starts it, and the world goes on meanwhile."""
+    check_points(
+        ENDING
+        + """
+    pool = filled(ThreadPoolExecutor(1, shards=shards))
+    [thread] = alive(pool)
+    ran = []
+    with hold(point) as held:
+        task = pool.submit(ran.append, 1)
+        held.reached()
+        end(thread)
+        later = []
+        if meanwhile == "cancel":
+            assert task.cancel()
+        elif meanwhile == "result":
+            task.set_result("outside")
+        elif meanwhile == "submit":
+            later = [pool.submit(ran.append, n) for n in (2, 3)]
+        elif meanwhile == "take":  # what comes after it
+            pool.submit(ran.append, 2)
+            pool._work_queue.get_nowait().run()
+            assert ran.pop() == 2
+        elif meanwhile == "shutdown":
+            pool.shutdown(wait=False)
+        elif meanwhile == "cancelling":
+            pool.shutdown(wait=False, cancel_futures=True)
+        elif meanwhile == "now":
+            assert pool.shutdown_now(0) in ([], [task])
+        held.let_go()
+    wait([task, *later], WAIT)
+    assert task.done()
+    if meanwhile in ("cancel", "result"):
+        assert ran == []
+    elif meanwhile in ("cancelling", "now"):
+        assert ran == [] if task.cancelled() else ran == [1]
+    else:
+        assert ran == [1, 2, 3][: 1 + len(later)]
+    join(thread)
+    if not pool._shutdown:
+        assert pool.submit(abs, -1).result(WAIT) == 1
+        parked(pool)
+        assert pool.wait_idle(WAIT)
+        [other] = alive(pool)
+        assert other is not thread
+        stats = pool.stats()
+        assert stats.pushed_outside == stats.taken + (meanwhile == "take")
+    pool.shutdown()
+    """,
+        point=["worker-found", "injector-claimed"],
+        shards=[None, 2],
+        meanwhile=[
+            "nothing", "cancel", "result", "submit", "take", "shutdown", "cancelling", "now"
+        ],
+    )  # fmt: skip
+
+
+def test_a_ring_that_changes_hands_while_a_thief_reads_it():
+    """Its owner ends, the next one empties and fills it again, and then the thief goes on."""
+    check_points(
+        ENDING
+        + """
+    pool = filled(ThreadPoolExecutor(2, shards=2))
+    ran, more, gate, before = [], [], threading.Event(), set(alive(pool))
+    def last():
+        more.extend(pool.submit(ran.append, n) for n in range(children, 2 * children))
+    def outer():
+        tasks = [pool.submit(ran.append, n) for n in range(children)]
+        tasks.append(pool.submit(last))
+        assert gate.wait(WAIT)
+        return tasks
+    with hold("ring-steal") as held:
+        task = pool.submit(outer)
+        held.reached()
+        pool._core.fault_end_workers(1)
+        gate.set()
+        for child in task.result(WAIT):
+            child.result(WAIT)
+        assert set(alive(pool)) - before  # its replacement
+        for child in more:
+            child.result(WAIT)
+        assert ran == list(range(2 * children))
+        held.let_go()
+    parked(pool)
+    assert ran == list(range(2 * children))
+    assert pool.stats().pending == 0
+    pool.shutdown()
+    """,
+        children=[1, 2, 5, 40],
+    )
+
+
 # ---- between two workers
 
 
