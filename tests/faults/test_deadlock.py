@@ -901,8 +901,8 @@ def test_an_exception_from_outside_at_any_point_of_a_call(monkeypatch, worker, n
             assert all(task.done() for task in tasks)
             return more
 
-        first = 1 + THREADS.index(worker)
-        at_each_place(attempt, first=first, step=30 if "making" in name else 6)
+        first = 1 + 3 * THREADS.index(worker)
+        at_each_place(attempt, first=first, step=45 if "making" in name else 9)
 
 
 @pytest.mark.parametrize("count", [1, 3])
