@@ -2,7 +2,8 @@
 
 The declarations that cffi gets are cut from the headers, between the cdef marks, so that the
 two cannot drift.  `AFFINITYPOOL_PARKING=condvar` in the environment builds with condition
-variables instead of futexes; `AFFINITYPOOL_CFLAGS` adds compiler flags.
+variables instead of futexes; `AFFINITYPOOL_CFLAGS` adds compiler flags; `AFFINITYPOOL_POINTS=1`
+builds for tests that stop threads at named points (tests/faults/points).
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent
 CSRC = ROOT / "csrc"
-HEADERS = ("affinitypool.h", "python/worker.h")
+HEADERS = ["affinitypool.h", "python/worker.h"]
 FOLDERS = ("sync", "sched", "python")
+POINTS = "tests/faults/points"
+with_points = os.environ.get("AFFINITYPOOL_POINTS") == "1"
+if with_points:
+    HEADERS.append(f"../{POINTS}/points.h")
 
 
 def declarations(header: Path) -> str:
@@ -31,7 +36,8 @@ def declarations(header: Path) -> str:
 def sources() -> list[str]:
     """Return the C files, relative to the root, as setuptools wants them."""
     files = [file for folder in FOLDERS for file in sorted((CSRC / folder).glob("*.c"))]
-    return [file.relative_to(ROOT).as_posix() for file in files]
+    names = [file.relative_to(ROOT).as_posix() for file in files]
+    return [*names, f"{POINTS}/points.c"] if with_points else names
 
 
 def compile_args() -> list[str]:
@@ -40,6 +46,8 @@ def compile_args() -> list[str]:
     args.append("-D_DEFAULT_SOURCE")  # POSIX 2008 beside ISO C; Python.h may ask for more
     if os.environ.get("AFFINITYPOOL_PARKING") == "condvar":
         args.append("-DAP_PARKING_CONDVAR=1")
+    if with_points:
+        args.append('-DAP_POINT_HEADER="points.h"')
     return args + os.environ.get("AFFINITYPOOL_CFLAGS", "").split()
 
 
@@ -50,7 +58,7 @@ ffibuilder.set_source(
     "affinitypool._core",
     "".join(f'#include "{name}"\n' for name in HEADERS),
     sources=sources(),
-    include_dirs=["csrc"],
+    include_dirs=["csrc", POINTS] if with_points else ["csrc"],
     depends=[path.relative_to(ROOT).as_posix() for path in sorted(CSRC.rglob("*.h"))],
     extra_compile_args=compile_args(),
     extra_link_args=["-pthread"],

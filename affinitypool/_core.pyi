@@ -21,6 +21,8 @@ class Core:
         isolated: bool = False,
         max_pending: int = 0,
         on_full: int = 0,
+        ring_slots: int = 0,
+        first_index: int = 0,
     ) -> None: ...
     @property
     def pending(self) -> int: ...

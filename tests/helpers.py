@@ -43,7 +43,7 @@ def fail(error: BaseException) -> None:
     raise error
 
 
-def eventually(condition: Callable[[], object], timeout: float = 5.0) -> bool:
+def eventually(condition: Callable[[], object], timeout: float = 20.0) -> bool:
     """Poll for what no event tells, such as the death of an object."""
     end = time.monotonic() + timeout
     while not condition():

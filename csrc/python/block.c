@@ -68,6 +68,7 @@ uint64_t ap__sleep_until(uint64_t deadline, unsigned sleeps) {
 /* Detached: one sleep. */
 static void nap(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
     ap_u32_add_relaxed(&ap__sleeping, 1);
+    AP_POINT("wait-sleep");
     ap_wait_u32(word, value, deadline);
     ap_u32_sub_relaxed(&ap__sleeping, 1);
 }
@@ -174,6 +175,7 @@ int ap__task_wait(ap_pytask *task, uint64_t deadline) {
         if (may_spin)
             ap_u32_or_relaxed(&task->state, AP_LET_GO); /* see await_release in worker.c */
         if (!may_spin || !spin(task, deadline)) {
+            AP_POINT("wait-mark");
             /* pairs with the CAS in ap__task_publish_try and settle: see above */
             uint32_t state = ap_u32_or_acq_rel(&task->state, AP_WAITED) | AP_WAITED;
             if (!ap__state_is_done(state))

@@ -77,6 +77,7 @@ static PyObject *completions_get(PyObject *op, PyObject *args) {
         PyObject *done = take_done(self);
         if (done)
             return done;
+        AP_POINT("collect");
         ap_u32_add_seq_cst(&self->sleepers, 1); /* pairs with the load in post */
         /* seq_cst: a post that did not see the RMW is seen here */
         int woken = 1;

@@ -71,12 +71,14 @@ static void core_recycle(ap_core *core) {
 }
 
 static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"max_workers", "shards",  "cpus", "isolated",
-                            "max_pending", "on_full", NULL};
+    static char *names[] = {"max_workers", "shards",     "cpus",        "isolated", "max_pending",
+                            "on_full",     "ring_slots", "first_index", NULL};
     unsigned int max_workers, shards = 0, cpus = 0, max_pending = 0, on_full = AP_FULL_BLOCK;
+    unsigned int ring_slots = 0;
+    unsigned long long first_index = 0;
     int isolated = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|IIpII", names, &max_workers, &shards, &cpus,
-                                     &isolated, &max_pending, &on_full))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|IIpIIIK", names, &max_workers, &shards, &cpus,
+                                     &isolated, &max_pending, &on_full, &ring_slots, &first_index))
         return NULL;
     ap_core_object *self = (ap_core_object *)type->tp_alloc(type, 0);
     if (!self)
@@ -90,14 +92,19 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     ap_pool_options options = {.max_workers = max_workers,
                                .shards = shards,
                                .in_order = shards <= 1,
-                               .cpus = cpus};
+                               .cpus = cpus,
+                               .ring_slots = ring_slots,
+                               .first_index = first_index};
     int code = ap_pool_new(&options, &pool);
     if (code < 0) {
         core_recycle(core);
         Py_DECREF(self);
         if (code == AP_E_NOMEM)
             return PyErr_NoMemory();
-        return PyErr_Format(PyExc_ValueError, "max_workers must be from 1 to %d", AP_MAX_WORKERS);
+        return PyErr_Format(PyExc_ValueError,
+                            "max_workers must be from 1 to %d, ring_slots a power of two from 2 to "
+                            "256",
+                            AP_MAX_WORKERS);
     }
     core->pool = pool;
     core->max_workers = max_workers;
@@ -249,6 +256,7 @@ static void core_dealloc(PyObject *op) {
 
 void ap__core_close(ap_core *core) {
     ap_u32_store_seq_cst(&core->refuse, 1);
+    AP_POINT("core-close");
     ap_pool_close(core->pool);
     ap__bound_close(core);
 }
@@ -297,6 +305,7 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     }
     Py_XDECREF(fresh);
     Py_XDECREF(cancelled);
+    AP_POINT("cancel-pending");
     ap_u32_store_seq_cst(&core->cancelling, 1);
     ap__core_cancel_queued(self);
     Py_RETURN_NONE;
@@ -430,8 +439,8 @@ static PyGetSetDef core_getset[] = {
 
 static PyType_Slot core_slots[] = {
     {Py_tp_doc,
-     "Core(max_workers, shards=0, cpus=0, isolated=False, max_pending=0, on_full=0): the "
-     "scheduler and what its users share."},
+     "Core(max_workers, shards=0, cpus=0, isolated=False, max_pending=0, on_full=0, ring_slots=0, "
+     "first_index=0): the scheduler and what its users share."},
     {Py_tp_new, core_new},
     {Py_tp_dealloc, core_dealloc},
     {Py_tp_methods, core_methods},

@@ -72,6 +72,7 @@ static int enlist(ap_pytask *task, PyObject **slot, PyObject *item) {
     int result;
     if (!*slot && !(spare = PyList_New(0)))
         return -1;
+    AP_POINT("observe");
     Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
     ap__task_await_handover(task);
     if (ap__task_is_done(task)) {
@@ -197,6 +198,7 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
         Py_END_CRITICAL_SECTION();
         if (condition)
             ap__condition_acquire(condition);
+        AP_POINT("settle");
         Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
         observer = task->observer;
         again = observer && observer->condition != condition;
@@ -241,6 +243,7 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
     }
     Py_XDECREF(traceback);
     if (changed) {
+        AP_POINT("settled");
         if (waiters)
             tell_waiters(task, waiters,
                          (to & AP_STATE) == AP_CANCELLED                ? "add_cancelled"

@@ -112,6 +112,7 @@ static int start_worker(PyObject *op, ap_core *core) {
     uint32_t others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
+    AP_POINT("start-refused");
     ap__core_trim_promised(((ap_pool_base *)op)->core);
     PyErr_Restore(type, error, traceback);
     if (others && PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -140,7 +141,9 @@ static PyObject *enqueue(PyObject *op, ap_core *core, PyObject *const *args, Py_
     bool starting_up = is_starting_up(core);
     task->counted = starting_up && ap__core_count_on_idle(core);
     bool needs_worker = starting_up && !task->counted;
+    AP_POINT("submit-push");
     int code = ap_pool_push(core->pool, &task->header);
+    AP_POINT("submit-pushed");
     if (code < 0) {
         ap__task_unqueue(task);
         Py_DECREF(task);

@@ -36,6 +36,7 @@
 bool ap__task_start(ap_pytask *task) {
     uint32_t state = ap_u32_load_relaxed(&task->state);
     while ((state & (AP_STATE | AP_TAKEN)) == AP_PENDING) {
+        AP_POINT("task-start");
         /* acquire pairs with the queue's hand-over; release with readers of "running" */
         if (ap_u32_cas_acq_rel(&task->state, &state, state | AP_RUNNING)) {
             if (AP_UNLIKELY(task->bounded))
@@ -176,8 +177,10 @@ bool ap__task_publish_try(ap_pytask *task) {
     do {
         if ((state & (AP_STATE | AP_OBSERVED)) != AP_RUNNING)
             return false;
+        AP_POINT("publish");
         /* release pairs with the acquire load of whoever reads the outcome */
     } while (!ap_u32_cas_acq_rel(&task->state, &state, AP_FINISHED));
+    AP_POINT("published");
     if (state & AP_WAITED)
         ap_wake_u32(&task->state, UINT32_MAX);
     return true;
@@ -194,8 +197,11 @@ bool ap__task_hand_over(ap_pytask *task) {
     task->nargs = task->core->generation;
     Py_DECREF(task);
     (void)PyEval_SaveThread();
+    AP_POINT("handover");
     /* release pairs with the acquire load of whoever reads the outcome */
-    if (ap_u32_exchange_acq_rel(&task->state, AP_FINISHED) & AP_WAITED)
+    state = ap_u32_exchange_acq_rel(&task->state, AP_FINISHED);
+    AP_POINT("handover-published");
+    if (state & AP_WAITED)
         ap_wake_u32(&task->state, UINT32_MAX);
     return true;
 }
@@ -209,6 +215,7 @@ void ap__task_await_handover(ap_pytask *task) {
     /* acquire pairs with the exchange in ap__task_hand_over */
     /* in a forked child the worker that would do it is not there: the task is an orphan */
     for (int round = 0; task->handed_over && !ap__task_is_done(task) && !is_orphan(task); round++) {
+        AP_POINT("handover-await");
         if (round < 64)
             ap_cpu_pause();
         else

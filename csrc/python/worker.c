@@ -146,6 +146,7 @@ static ap_task *go_dry(loop *self) {
         (void)PyEval_SaveThread();
     }
     ap__rests = true;
+    AP_POINT("worker-dry");
     ap_task *task;
     while (!(task = ap_worker_search(self->worker))) {
         if (ap_worker_park(self->worker) == AP_E_CLOSED)
@@ -154,6 +155,7 @@ static ap_task *go_dry(loop *self) {
     if (task)
         await_release(ap__task_from_header(task));
     ap__rests = false;
+    AP_POINT("worker-found");
     attach(self);
     return task;
 }

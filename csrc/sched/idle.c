@@ -9,7 +9,9 @@
 
 static void ap__token_give(ap_worker *worker, uint32_t token) {
     /* pairs with the acquire loads of ap_idle_sleep: orders what we know before its waking */
-    if (ap_u32_exchange_acq_rel(&worker->token, token) == AP_TOKEN_PARKED)
+    uint32_t before = ap_u32_exchange_acq_rel(&worker->token, token);
+    AP_POINT("idle-token-given");
+    if (before == AP_TOKEN_PARKED)
         ap_wake_u32(&worker->token, 1);
 }
 
@@ -96,6 +98,7 @@ bool ap_idle_enlist(ap_worker *worker) {
 
 int ap_idle_sleep(ap_worker *worker, uint64_t deadline_ns) {
     uint32_t token = AP_TOKEN_EMPTY;
+    AP_POINT("idle-park");
     /* pairs with ap__token_give, either way: it sees PARKED, or we see its token */
     if (ap_u32_cas_acq_rel(&worker->token, &token, AP_TOKEN_PARKED)) {
         token = AP_TOKEN_PARKED;

@@ -115,7 +115,9 @@ int ap_pool_push_batch(ap_pool *pool, ap_task *const *tasks, size_t count) {
     int rc = ap_injector_push(&pool->injectors[shard], tasks, count);
     if (AP_UNLIKELY(rc != AP_OK))
         return rc;
+    AP_POINT("push-mark");
     ap_backlog_mark(&pool->shard_backlog, shard);
+    AP_POINT("push-notify");
     ap_idle_notify(pool);
     return AP_OK;
 }

@@ -73,6 +73,7 @@ static inline ap_task *ap_ring_pop_try(ap_ring *ring) {
     uint64_t tail = ap_u64_load_relaxed(&ring->tail);
     while (head != tail) {
         ap_task *task = ap_ptr_load_relaxed(&ring->slots[head & ring->mask]);
+        AP_POINT("ring-pop");
         /* pairs with the CAS of thieves: one owner per slot */
         if (AP_LIKELY(ap_u64_cas_acq_rel(&ring->head, &head, head + 1)))
             return task;

@@ -305,6 +305,8 @@ static ap_task *ap__search_yielding(ap_worker *worker) {
 
 ap_task *ap_worker_search(ap_worker *worker) {
     ap_task *task = NULL;
+    if (!AP_WORKERS_SPIN)
+        return ap_worker_take_try(worker);
     if (!worker->counted && !ap_idle_is_alone(worker->pool) && !ap_idle_search_begin(worker))
         return NULL;
     task = ap__search_pausing(worker);
@@ -351,6 +353,7 @@ int ap_worker_park(ap_worker *worker) {
     for (;;) {
         if (!ap_idle_enlist(worker))
             return AP_E_CLOSED;
+        AP_POINT("idle-enlisted");
         int rc = ap__park_enlisted(worker);
         if (rc != AP_OK || !worker->lookout)
             return rc;

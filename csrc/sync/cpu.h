@@ -30,6 +30,10 @@
 #ifndef AP_POINT
 #define AP_POINT(name) ((void)0)
 #endif
+/* Whether idle workers spin before they park: a test may say no. */
+#ifndef AP_WORKERS_SPIN
+#define AP_WORKERS_SPIN true
+#endif
 
 /* Tells the processor that this is a spin loop. */
 static inline void ap_cpu_pause(void) {

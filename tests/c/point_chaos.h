@@ -5,6 +5,12 @@
 
 void check_point(const char *name);
 void check_point_call(const char *name, void (*call)(void)); /* once, then forgotten */
+
+/* The next time that the calling thread comes to the point, it stays there until it is let go.
+ * One thread at a time. */
+void check_point_hold_me(const char *name);
+void check_point_await_held(void);
+void check_point_let_go(void);
 #define AP_POINT(name) check_point(name)
 
 #endif
