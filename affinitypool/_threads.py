@@ -8,6 +8,7 @@ import functools
 import itertools
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -34,6 +35,9 @@ BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
 
 # Seconds before each try to start a thread in place of another, and to find memory for a worker.
 _RETRY_DELAYS = (0.0, 0.001, 0.01, 0.1)
+
+# Seconds for what is left of a thread that has ended, as far as it was ours.
+_JOIN_LIMIT = threading.TIMEOUT_MAX if sys.version_info >= (3, 13) else 1.0
 
 # Threads in turn that end before they can work, before no more are started in their place.
 _STILLBORN_MOST = 50
@@ -263,12 +267,13 @@ class WorkerThread(threading.Thread):
         """Wait until the thread has ended, also if it has not begun yet.
 
         `Thread.join` comes last, and has nothing to wait for: before Python 3.13 one that is
-        interrupted takes the thread for ended.
+        interrupted takes the thread for ended, and one in a signal handler that has interrupted
+        another waits for that; hence its limit.
         """
         if self is threading.current_thread():
             raise RuntimeError("cannot join current thread")
         if _core.wait_all([self._gone], timeout) and self.has_begun():
-            super().join(timeout)
+            super().join(_JOIN_LIMIT if timeout is None else min(timeout, _JOIN_LIMIT))
 
 
 def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> bool:
