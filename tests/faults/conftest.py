@@ -7,10 +7,10 @@ import gc
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def _the_collector_passes_over_pytest():
     """Many tests run the collector: it need not look at what was there before."""
     gc.collect()
     gc.freeze()
     yield
-    gc.unfreeze()
+    gc.unfreeze()  # whatever a test has frozen as well

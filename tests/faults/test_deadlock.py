@@ -609,12 +609,12 @@ def test_a_signal_handler_while_the_last_worker_starts():
 
 @contextlib.contextmanager
 def frozen():
-    """Have the collector look only at what the body makes: it is quick then."""
+    """Have the collector look only at what the body makes: it is quick then.
+
+    (What was there before stays frozen until the end of this file, see conftest.py.)
+    """
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
+    yield
 
 
 @contextlib.contextmanager
