@@ -115,7 +115,8 @@ BROKEN = {
         ),
     ),
     "it cancels by itself": (
-        "cancelled by nobody",
+        # whichever looks at the task first
+        "(cancelled by nobody|shutdown_now: cancelled, and not told)",
         in_submit(
             """
             if number % 100 == 0:
