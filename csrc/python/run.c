@@ -44,6 +44,8 @@ bool ap__task_start(ap_pytask *task) {
             return true;
         }
     }
+    /* pairs with the CAS above by who runs it: orders its ap_pool_undertake before our rest */
+    (void)ap_u32_load_acquire(&task->state);
     return false;
 }
 
@@ -295,9 +297,17 @@ int ap__task_run_inline(ap_pytask *task) {
     }
     if (Py_EnterRecursiveCall(" while running a task that its own worker waits for"))
         return -1;
+    /* in an initializer, say, the thread is no worker, and none that wait_idle counts on */
+    ap_worker *worker = ap_worker_current();
+    ap_pool *pool = task->core->pool;
+    bool is_worker = worker && ap_worker_pool(worker) == pool;
+    if (!is_worker)
+        ap_pool_undertake(pool);
     int ran = ap__task_start(task);
     if (ran)
         run_started(task);
+    if (!is_worker)
+        ap_pool_dealt(pool);
     Py_LeaveRecursiveCall();
     return ran;
 }

@@ -55,6 +55,8 @@ static void await_release(ap_pytask *task) {
             return;
         ap_cpu_pause();
     }
+#else
+    (void)task;
 #endif
 }
 

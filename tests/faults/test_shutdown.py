@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -827,6 +828,61 @@ def test_wait_idle_is_over_when_callbacks_have_run(one):
         task.add_done_callback(callback)
     assert one.wait_idle(20) is True
     assert called == [task]
+
+
+def test_wait_idle_waits_for_what_an_initializer_runs():
+    """Neighbour: a task that runs in a thread that is not a worker yet."""
+    threads = itertools.count()
+    entered, gate, first = threading.Event(), threading.Event(), threading.Event()
+    inner: list[Task] = []
+
+    def initialize():
+        if next(threads) == 1:
+            inner.append(pool.submit(lambda: entered.set() or gate.wait(20)))
+            assert inner[0].result(30) is True
+
+    with ThreadPoolExecutor(2, initializer=initialize) as pool:
+        held = pool.submit(first.wait, 20)
+        pool.submit(int)  # has the second thread started
+        assert entered.wait(10)
+        first.set()
+        assert held.result(10)
+        # the first worker drops what it finds in the queue, and rests
+        assert eventually(lambda: pool.stats().idle == 1 and pool.stats().pending == 0)
+        assert pool.wait_idle(0.1) is False
+        assert inner[0].running()
+        gate.set()
+        assert pool.wait_idle(20) is True
+        assert inner[0].done()
+
+
+def test_wait_idle_waits_for_what_a_log_handler_of_an_ending_worker_runs():
+    """Neighbour: a task that runs in a thread that is no longer a worker."""
+    entered, gate = threading.Event(), threading.Event()
+    inner: list[Task] = []
+
+    class Submits(logging.Handler):
+        def emit(self, record):
+            if not inner and "ended unexpectedly" in record.getMessage():
+                inner.append(pool.submit(lambda: entered.set() or gate.wait(20)))
+                inner[0].result(30)
+
+    handler = Submits()
+    logger = logging.getLogger("concurrent.futures")
+    logger.addHandler(handler)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            with occupied(pool):
+                pool._core.fault_end_workers(1)
+            assert entered.wait(10)
+            pool.submit(int).result(10)  # what is left of the inner task is before it
+            assert eventually(lambda: pool.stats().idle == 1 and pool.stats().pending == 0)
+            assert pool.wait_idle(0.1) is False
+            gate.set()
+            assert pool.wait_idle(20) is True
+            assert inner[0].result(0) is True
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_wait_idle_in_a_task_is_an_error(two):
