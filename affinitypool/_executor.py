@@ -390,7 +390,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if core.is_home() or any(t.ident == me and t.is_alive() for t in set(self._threads)):
             return False
         joined: set[WorkerThread] = set()
-        while True:
+        while core is self._core:  # else a signal handler has forked: all reads as cancelled
             threads = set(self._threads)
             # a submit that was accepted before may be about to start a thread, which is waited
             # for; but not if it is a submit of this thread, which this call then interrupts
@@ -411,6 +411,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
                 self._log_running(timeout)
                 return False
             time.sleep(0)
+        return True
 
     def _log_running(self, timeout: float | None) -> None:
         """Log which workers still run, and where they are."""

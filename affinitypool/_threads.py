@@ -203,9 +203,13 @@ class WorkerThread(threading.Thread):
         self._crew.threads.discard(self)
         _live.pop(self, None)
         threading._limbo.pop(self, None)  # type: ignore[attr-defined]
+        self.let_joiners_go()
+        return True
+
+    def let_joiners_go(self) -> None:
+        """Tell those who wait for the thread's end that it never comes, or has come."""
         with contextlib.suppress(InvalidStateError):  # done already
             self._gone.set_result(None)
-        return True
 
     def is_alive(self) -> bool:
         """Return whether the thread runs."""
@@ -385,6 +389,10 @@ def renew_after_fork() -> bool:
         return False
     _stack_size_lock = threading.RLock()
     _core.set_main_thread(threading.get_ident())
+    me = threading.current_thread()
+    for thread in list(_live):
+        if thread is not me:
+            thread.let_joiners_go()
     _live.clear()
     for pool in list(pools.values()):
         pool._renew()

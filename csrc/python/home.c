@@ -40,7 +40,9 @@ static void leave(ap_core_object *unsettled, PyObject *gone) {
     if (unsettled && !ap__core_is_orphaned(unsettled->core))
         lose_worker(unsettled);
     PyObject *none = PyObject_CallMethod(gone, "set_result", "O", Py_None);
-    if (!none)
+    if (!none && PyErr_ExceptionMatches(ap__hooks.invalid_state_error))
+        PyErr_Clear(); /* it was started by a submit that a fork interrupted: _threads.py */
+    else if (!none)
         PyErr_WriteUnraisable(gone);
     Py_XDECREF(none);
 }
