@@ -203,6 +203,8 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
 ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker);
 /* Promises a task, whose reference it takes over, to the next thread that begins. */
 void ap__core_promise(ap_core_object *self, ap_pytask *task);
+/* Of a pool without threads: whether a task is promised to the next, or is now, as it is queued. */
+bool ap__core_promise_pending(ap_core_object *self);
 /* Cancels a task that a worker has taken, and tells shutdown_now. */
 void ap__core_cancel(ap_core_object *self, ap_pytask *task);
 /* Drops the queue's reference of a task that was never queued, and gives its place back. */

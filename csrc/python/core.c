@@ -202,6 +202,10 @@ void ap__core_trim_promised(ap_core_object *self) {
             ap__core_cancel(self, task);
         Py_XDECREF(task);
         ap_pool_dealt(self->core->pool);
+        /* pairs with lose_worker and start_one, which give a place up and look at the queue then:
+         * they see our push, or we see that nobody is left */
+        if (!ap_u32_load_seq_cst(&self->core->started))
+            ap__core_cancel_queued(self);
     }
 }
 
@@ -224,6 +228,25 @@ void ap__core_promise(ap_core_object *self, ap_pytask *task) {
         Py_DECREF(task);
         ap_pool_dealt(self->core->pool);
     }
+}
+
+bool ap__core_promise_pending(ap_core_object *self) {
+    bool promised;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    promised = self->promised && PyList_GET_SIZE(self->promised);
+    Py_END_CRITICAL_SECTION();
+    ap_task *header;
+    while (!promised && (header = ap_pool_take_try(self->core->pool))) {
+        ap_pytask *task = ap__task_from_header(header);
+        if (ap__task_is_done(task)) {
+            Py_DECREF(task);
+            ap_pool_dealt(self->core->pool);
+        } else {
+            ap__core_promise(self, task);
+            promised = true;
+        }
+    }
+    return promised;
 }
 
 static void core_dealloc(PyObject *op) {

@@ -29,6 +29,8 @@ void ap__home_settle(void) {
 
 /* A worker thread has ended, and is not replaced: others do what was promised to it. */
 static void lose_worker(ap_core_object *self) {
+    /* pairs with the loads after a push, of has_no_threads in pool.c and in core.c: they see that
+     * nobody is left, or our look at the queue, seq_cst too, sees their push */
     uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;
     ap__core_trim_promised(self);
     if (!rest)
