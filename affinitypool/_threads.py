@@ -253,7 +253,9 @@ class WorkerThread(threading.Thread):
         crew = self._crew
         if crew is None:
             return
-        if not (self._has_ended or crew.broken):
+        if crew.broken:
+            crew.core.lose_worker()  # nobody runs what was promised to it, or by it
+        elif not self._has_ended:
             crew.replace(self, self._initializer, self._initargs)
         crew.core.exit()
         _live.pop(self, None)
@@ -337,7 +339,7 @@ def _break(crew: Crew, cause: BaseException) -> None:
     Callbacks come last: one may wait for another task of the pool.
     """
     core = crew.core
-    core.exit()  # what it waits for from now on it does not run itself
+    core.leave_home()  # what it waits for from now on it does not run itself
     crew.mark_broken(cause)
     core.close()
     callbacks = []

@@ -108,6 +108,7 @@ extern _Thread_local bool ap__rests; /* the thread looks for a task, or sleeps *
 /* The thread's place among the started ones needs no more care: it has ended as it should. */
 void ap__home_settle(void);
 PyObject *ap__home_exit(PyObject *op, PyObject *ignored); /* methods of Core */
+PyObject *ap__home_leave(PyObject *op, PyObject *ignored);
 PyObject *ap__home_lose(PyObject *op, PyObject *ignored);
 PyObject *ap__home_is(PyObject *op, PyObject *ignored);
 int ap__home_setup(PyObject *module);

@@ -107,9 +107,16 @@ PyObject *ap__home_exit(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
     Py_RETURN_NONE;
 }
 
+PyObject *ap__home_leave(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
+    ap__home = NULL;
+    Py_RETURN_NONE;
+}
+
 PyObject *ap__home_lose(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    ap__home_settle();
-    lose_worker((ap_core_object *)op);
+    if (own_guard && own_guard->core) { /* once */
+        ap__home_settle();
+        lose_worker((ap_core_object *)op);
+    }
     Py_RETURN_NONE;
 }
 

@@ -272,6 +272,7 @@ int ap_python_worker_run(void *core_object) {
     } else if (code == AP_E_FULL) {
         /* a thread that was given up is there after all: this one counts in its place */
         ap_u32_add_relaxed(&self.core->begun, 1);
+        ap__core_trim_promised(object); /* it takes no promised task */
         ap__home_settle();
         code = AP_OK;
     }

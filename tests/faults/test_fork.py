@@ -729,7 +729,7 @@ def test_fork_in_the_initializer():
 
 
 def test_the_parents_threads_have_ended_in_the_child(two):
-    """Neighbour: code that keeps the threads of a pool and joins them, as the stdlib's own exit does."""
+    """Neighbour: code that keeps the threads of a pool and joins them."""
     with occupied(two) as gate:
         threads = list(two._threads)
         busy = threading.Thread(target=gate.wait, args=[20])
