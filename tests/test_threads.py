@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import gc
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -682,6 +683,31 @@ def test_an_interrupt_after_the_thread_was_made(monkeypatch, ran):
     gate.set()
     waiter.join(10)
     assert ended.is_set()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="counts these with Python's own calls")
+@pytest.mark.parametrize("stack_size", [128 * 1024, 256 * 1024])
+def test_what_nests_in_c_fits_on_a_small_stack(stack_size):
+    """Freeing a long chain, and the repr of one."""
+    code = f"""
+        from affinitypool import ThreadPoolExecutor
+        def free(n):
+            chain = None
+            for _ in range(n):
+                chain = [chain]
+        def show(n):
+            chain = None
+            for _ in range(n):
+                chain = [chain]
+            return repr(chain)
+        with ThreadPoolExecutor(1, stack_size={stack_size}) as pool:
+            for _ in range(3):
+                assert pool.submit(free, 50_000).result() is None
+                assert isinstance(pool.submit(show, 50_000).exception(), RecursionError)
+                assert len(pool.submit(show, 20).result()) == 44
+        print("alive")
+    """
+    assert run_python(code).stdout == "alive\n"
 
 
 @pytest.mark.parametrize("stack_size", [64 * 1024, 256 * 1024, None])
