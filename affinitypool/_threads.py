@@ -175,6 +175,7 @@ class WorkerThread(threading.Thread):
         self._initargs: Any = initargs
         self._has_ended = False  # as it should
         self.replacement: WorkerThread | None = None
+        self.is_lost = False  # or about to be: it holds no place among the started
 
     def launch(self, stack_size: int | None) -> None:
         """Start the thread without waiting for it; raises what `Thread.start` raises."""
@@ -254,6 +255,7 @@ class WorkerThread(threading.Thread):
         if crew is None:
             return
         if crew.broken:
+            self.is_lost = True
             crew.core.lose_worker()  # nobody runs what was promised to it, or by it
         elif not self._has_ended:
             crew.replace(self, self._initializer, self._initargs)

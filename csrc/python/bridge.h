@@ -104,7 +104,7 @@ void ap__core_close(ap_core *core);
 void ap__core_trim_promised(ap_core_object *self);
 /* home.c: the core whose worker thread the caller is, from its first line to its last; or NULL. */
 extern _Thread_local ap_core *ap__home;
-extern _Thread_local bool ap__rests; /* the thread looks for a task, or sleeps */
+extern _Thread_local bool ap__rests; /* the thread looks for a task, or sleeps, or has left */
 /* The thread's place among the started ones needs no more care: it has ended as it should. */
 void ap__home_settle(void);
 PyObject *ap__home_exit(PyObject *op, PyObject *ignored); /* methods of Core */

@@ -289,7 +289,8 @@ static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     Py_RETURN_NONE;
 }
 
-/* cancel_pending(collect): with `collect`, take_cancelled gives those that were cancelled. */
+/* cancel_pending(collect): with `collect`, take_cancelled gives those that are cancelled from now
+ * on, each once. */
 static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     ap_core_object *self = (ap_core_object *)op;
     ap_core *core = self->core;
@@ -336,12 +337,16 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
 
 static PyObject *core_take_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core_object *self = (ap_core_object *)op;
-    PyObject *list;
+    PyObject *list, *fresh = PyList_New(0);
+    if (!fresh)
+        return NULL;
     Py_BEGIN_CRITICAL_SECTION(op);
+    /* others may be about to cancel more, which is for the next call */
     list = self->cancelled;
-    self->cancelled = NULL;
+    if (list)
+        self->cancelled = fresh;
     Py_END_CRITICAL_SECTION();
-    return list ? list : PyList_New(0);
+    return list ? list : fresh;
 }
 
 /* wait_quiet(timeout): whether everything that was submitted has ended. */

@@ -104,6 +104,7 @@ static guard *enter(ap_core_object *core, PyObject *gone) {
 PyObject *ap__home_exit(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
     ap__home = NULL;
     ap__home_settle();
+    ap__rests = true; /* all that is left to do is to end */
     Py_RETURN_NONE;
 }
 

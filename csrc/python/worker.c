@@ -154,9 +154,10 @@ static ap_task *go_dry(loop *self) {
         if (ap_worker_park(self->worker) == AP_E_CLOSED)
             break;
     }
-    if (task)
+    if (task) { /* else the thread leaves, and rests to its end: _threads.py */
         await_release(ap__task_from_header(task));
-    ap__rests = false;
+        ap__rests = false;
+    }
     AP_POINT("worker-found");
     attach(self);
     return task;
