@@ -175,7 +175,7 @@ class WorkerThread(threading.Thread):
         self._initargs: Any = initargs
         self._has_ended = False  # as it should
         self.replacement: WorkerThread | None = None
-        self.is_lost = False  # or about to be: it holds no place among the started
+        self.is_lost = False  # in a broken pool: it holds no place among the started
 
     def launch(self, stack_size: int | None) -> None:
         """Start the thread without waiting for it; raises what `Thread.start` raises."""
@@ -255,8 +255,8 @@ class WorkerThread(threading.Thread):
         if crew is None:
             return
         if crew.broken:
-            self.is_lost = True
-            crew.core.lose_worker()  # nobody runs what was promised to it, or by it
+            # nobody runs what was promised to it, or by it
+            self.is_lost = crew.core.lose_worker() or self.is_lost
         elif not self._has_ended:
             crew.replace(self, self._initializer, self._initargs)
         crew.core.exit()

@@ -451,7 +451,7 @@ static PyMethodDef core_methods[] = {
      "The calling thread is no longer one of this core's, but holds its place until it ends."},
     {"is_home", ap__home_is, METH_NOARGS, "Whether the calling thread is one of this core's."},
     {"lose_worker", ap__home_lose, METH_NOARGS,
-     "The calling worker thread is gone for good, unless its place is settled."},
+     "The calling worker thread is gone for good, unless its place is settled: False."},
     {"fault_end_workers", core_fault_end_workers, METH_O,
      "For tests: the next so many workers that look for a task return from their loop."},
     {"started_add", core_started_add, METH_O, "Correct the count of worker threads."},

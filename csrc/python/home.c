@@ -114,11 +114,12 @@ PyObject *ap__home_leave(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) 
 }
 
 PyObject *ap__home_lose(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    if (own_guard && own_guard->core) { /* once */
+    bool unsettled = own_guard && own_guard->core;
+    if (unsettled) {
         ap__home_settle();
         lose_worker((ap_core_object *)op);
     }
-    Py_RETURN_NONE;
+    return PyBool_FromLong(unsettled);
 }
 
 PyObject *ap__home_is(PyObject *op, PyObject *Py_UNUSED(ignored)) {

@@ -953,9 +953,13 @@ def test_wait_idle_waits_for_what_a_log_handler_of_an_ending_worker_runs():
     logger.addHandler(handler)
     try:
         with ThreadPoolExecutor(2) as pool:
-            with occupied(pool):
-                pool._core.fault_end_workers(1)
-            assert entered.wait(10)
+            first, second = threading.Event(), threading.Event()
+            held = [pool.submit(event.wait, 20) for event in (first, second)]
+            assert eventually(lambda: all(task.running() for task in held))
+            pool._core.fault_end_workers(1)
+            first.set()
+            assert entered.wait(10)  # in the thread that ends, as the other worker is busy
+            second.set()
             pool.submit(int).result(10)  # what is left of the inner task is before it
             assert eventually(lambda: pool.stats().idle == 1 and pool.stats().pending == 0)
             assert pool.wait_idle(0.1) is False
