@@ -330,7 +330,7 @@ static int batch_publish(batch *self) {
         return -1;
     }
     self->count = 0;
-    if (is_stranded(self->core))
+    if (!needed && is_stranded(self->core))
         needed = 1;
     for (; needed && is_starting_up(self->core); needed--) {
         if (start_worker(self->pool, self->core, self->waiting, count) < 0)
