@@ -315,13 +315,18 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         Return whether everything has ended.  May be called again, from any thread, also from signal
         handlers.
         """
+        return self._shut_down(f"shutdown(timeout={timeout})", wait, cancel_futures, timeout)
+
+    def _shut_down(
+        self, call: str, wait: bool, cancel_futures: bool, timeout: float | None
+    ) -> bool:
         end = _deadline(timeout)
         core = self._core
         self._shutdown = True
         core.close()
         if cancel_futures:
             core.cancel_pending(False)
-        return self._join(core, end, timeout) if wait else self._has_ended(core)
+        return self._join(core, end, call) if wait else self._has_ended(core)
 
     def drain(self, timeout: float | None = None) -> bool:
         """Take no more tasks, run all that were accepted, wait for the threads to leave.
@@ -333,23 +338,27 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         >>> pool.drain(timeout=60), task.done()
         (True, True)
         """
-        return self.shutdown(timeout=timeout)
+        return self._shut_down(f"drain(timeout={timeout})", True, False, timeout)
 
     def shutdown_now(self, timeout: float | None = None) -> list[Task[Any]]:
         """Take no more tasks, cancel what has not started, wait for what runs.
 
-        timeout: as in `shutdown`.  Return the tasks that this call cancelled, in no particular
-        order.
+        timeout: as in `shutdown`.  Return the tasks that were cancelled, in no particular order:
+        each is returned once.  What workers come to cancel only after the time has passed is
+        returned by the next call, and so is everything after a call that was interrupted.  Calls
+        at the same time share what they cancel.
+
+        >>> pool = ThreadPoolExecutor(1)
+        >>> pool.shutdown_now()
+        []
         """
         end = _deadline(timeout)
         core = self._core
         self._shutdown = True
         core.close()
         core.cancel_pending(True)
-        try:
-            self._join(core, end, timeout)
-        finally:
-            cancelled: list[Task[Any]] = core.take_cancelled()
+        self._join(core, end, f"shutdown_now(timeout={timeout})")
+        cancelled: list[Task[Any]] = core.take_cancelled()
         return cancelled
 
     def wait_idle(self, timeout: float | None = None) -> bool:
@@ -384,13 +393,13 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     def _has_ended(self, core: Any) -> bool:
         return core.wait_quiet(0) if not core.is_home() else False
 
-    def _join(self, core: Any, end: float | None, timeout: float | None) -> bool:
+    def _join(self, core: Any, end: float | None, call: str) -> bool:
         """Wait until all has ended; False if the time has passed, or if this is a worker."""
         me = threading.get_ident()
         if core.is_home() or any(t.ident == me and t.is_alive() for t in set(self._threads)):
             return False
         joined: set[WorkerThread] = set()
-        while True:
+        while core is self._core:  # else a signal handler has forked: all reads as cancelled
             threads = set(self._threads)
             # a submit that was accepted before may be about to start a thread, which is waited
             # for; but not if it is a submit of this thread, which this call then interrupts
@@ -399,21 +408,22 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
                 if interrupts and not thread.has_begun():
                     continue
                 if not thread.join_until(end):
-                    self._log_running(timeout)
+                    self._log_running(call)
                     return False
             joined = threads
             # threads that were replaced hold no place among the started
-            held = sum(thread.replacement is None for thread in joined)
+            held = sum(thread.replacement is None and not thread.is_lost for thread in joined)
             settled = core.started <= held and (core.started or not core.pending)
             if self._threads == joined and (settled or interrupts):
                 return bool(settled)
             if end is not None and time.monotonic() >= end:
-                self._log_running(timeout)
+                self._log_running(call)
                 return False
             time.sleep(0)
+        return True
 
-    def _log_running(self, timeout: float | None) -> None:
-        """Log which workers still run, and where they are."""
+    def _log_running(self, call: str) -> None:
+        """Log which workers still run after the call, and where they are."""
         frames = sys._current_frames()
         for thread in sorted(self._threads, key=lambda thread: thread.name):
             if not thread.is_busy():
@@ -421,9 +431,9 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             frame = frames.get(thread.ident or 0)
             stack = "".join(traceback.format_stack(frame)) if frame else "  (no Python code)\n"
             _logger.warning(
-                "worker thread %s still runs after shutdown(timeout=%s):\n%s",
+                "worker thread %s still runs after %s:\n%s",
                 thread.name,
-                timeout,
+                call,
                 stack.rstrip(),
             )
 

@@ -175,6 +175,7 @@ class WorkerThread(threading.Thread):
         self._initargs: Any = initargs
         self._has_ended = False  # as it should
         self.replacement: WorkerThread | None = None
+        self.is_lost = False  # in a broken pool: it holds no place among the started
 
     def launch(self, stack_size: int | None) -> None:
         """Start the thread without waiting for it; raises what `Thread.start` raises."""
@@ -203,9 +204,13 @@ class WorkerThread(threading.Thread):
         self._crew.threads.discard(self)
         _live.pop(self, None)
         threading._limbo.pop(self, None)  # type: ignore[attr-defined]
+        self.let_joiners_go()
+        return True
+
+    def let_joiners_go(self) -> None:
+        """Tell those who wait for the thread's end that it never comes, or has come."""
         with contextlib.suppress(InvalidStateError):  # done already
             self._gone.set_result(None)
-        return True
 
     def is_alive(self) -> bool:
         """Return whether the thread runs."""
@@ -249,7 +254,10 @@ class WorkerThread(threading.Thread):
         crew = self._crew
         if crew is None:
             return
-        if not (self._has_ended or crew.broken):
+        if crew.broken:
+            # nobody runs what was promised to it, or by it
+            self.is_lost = crew.core.lose_worker() or self.is_lost
+        elif not self._has_ended:
             crew.replace(self, self._initializer, self._initargs)
         crew.core.exit()
         _live.pop(self, None)
@@ -333,7 +341,7 @@ def _break(crew: Crew, cause: BaseException) -> None:
     Callbacks come last: one may wait for another task of the pool.
     """
     core = crew.core
-    core.exit()  # what it waits for from now on it does not run itself
+    core.leave_home()  # what it waits for from now on it does not run itself
     crew.mark_broken(cause)
     core.close()
     callbacks = []
@@ -385,6 +393,10 @@ def renew_after_fork() -> bool:
         return False
     _stack_size_lock = threading.RLock()
     _core.set_main_thread(threading.get_ident())
+    me = threading.current_thread()
+    for thread in list(_live):
+        if thread is not me:
+            thread.let_joiners_go()
     _live.clear()
     for pool in list(pools.values()):
         pool._renew()

@@ -120,6 +120,10 @@ int ap_pool_push_batch(ap_pool *pool, ap_task *const *tasks, size_t count);
 ap_task *ap_pool_take_try(ap_pool *pool);
 void ap_pool_dealt(ap_pool *pool);
 
+/* Before a thread that is no worker of the pool starts a task that stays queued: once it has ended,
+ * or could not be started, ap_pool_dealt says so.  Until then the pool is not quiet. */
+void ap_pool_undertake(ap_pool *pool);
+
 int ap_pool_is_quiet(ap_pool *pool);
 int ap_pool_wait_quiet(ap_pool *pool, uint64_t deadline_ns);
 

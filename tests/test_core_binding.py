@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from helpers import ROOT, check_python
+from helpers import ROOT, check_python, eventually
 
 import affinitypool
 from affinitypool import ThreadPoolExecutor
@@ -124,6 +124,24 @@ def test_a_core_closes_and_takes():
     assert pool.cancel_pending(False) is None
     pool.close()
     pool.close()
+
+
+def test_a_thread_too_many_leaves_no_promise_behind():
+    """One that finds every worker's slot taken was promised a task all the same."""
+    with ThreadPoolExecutor(1) as pool:
+        gate = threading.Event()
+        running, promised = pool.submit(gate.wait, 20), pool.submit(int)
+        assert eventually(running.running)
+        pool._core.started_add(1)
+        pool._core.cancel_pending(False)
+        assert not promised.done()  # it waits for the other thread
+        address = ffi.cast("void *", pool._core.address)
+        thread = threading.Thread(target=lib.ap_python_worker_run, args=[address])
+        thread.start()
+        thread.join(10)
+        gate.set()
+        assert eventually(promised.done)
+        pool._core.started_add(-1)
 
 
 def test_cores_are_used_again():

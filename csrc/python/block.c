@@ -33,6 +33,13 @@ int ap__deadline_from_timeout(PyObject *timeout, uint64_t *deadline, bool *past)
     *deadline = AP_FOREVER;
     if (!timeout || timeout == Py_None)
         return 0;
+    const PyNumberMethods *number = Py_TYPE(timeout)->tp_as_number;
+    if (!number || !(number->nb_float || number->nb_index)) {
+        PyErr_Format(PyExc_TypeError,
+                     "timeout must be a real number of seconds or None, not %.200s",
+                     Py_TYPE(timeout)->tp_name);
+        return -1;
+    }
     double seconds = PyFloat_AsDouble(timeout);
     if (seconds == -1.0 && PyErr_Occurred())
         return -1;

@@ -104,10 +104,11 @@ void ap__core_close(ap_core *core);
 void ap__core_trim_promised(ap_core_object *self);
 /* home.c: the core whose worker thread the caller is, from its first line to its last; or NULL. */
 extern _Thread_local ap_core *ap__home;
-extern _Thread_local bool ap__rests; /* the thread looks for a task, or sleeps */
+extern _Thread_local bool ap__rests; /* the thread looks for a task, or sleeps, or has left */
 /* The thread's place among the started ones needs no more care: it has ended as it should. */
 void ap__home_settle(void);
 PyObject *ap__home_exit(PyObject *op, PyObject *ignored); /* methods of Core */
+PyObject *ap__home_leave(PyObject *op, PyObject *ignored);
 PyObject *ap__home_lose(PyObject *op, PyObject *ignored);
 PyObject *ap__home_is(PyObject *op, PyObject *ignored);
 int ap__home_setup(PyObject *module);
@@ -203,6 +204,8 @@ ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, si
 ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker);
 /* Promises a task, whose reference it takes over, to the next thread that begins. */
 void ap__core_promise(ap_core_object *self, ap_pytask *task);
+/* Of a pool without threads: whether a task is promised to the next, or is now, as it is queued. */
+bool ap__core_promise_pending(ap_core_object *self);
 /* Cancels a task that a worker has taken, and tells shutdown_now. */
 void ap__core_cancel(ap_core_object *self, ap_pytask *task);
 /* Drops the queue's reference of a task that was never queued, and gives its place back. */

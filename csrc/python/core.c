@@ -202,6 +202,10 @@ void ap__core_trim_promised(ap_core_object *self) {
             ap__core_cancel(self, task);
         Py_XDECREF(task);
         ap_pool_dealt(self->core->pool);
+        /* pairs with lose_worker and start_one, which give a place up and look at the queue then:
+         * they see our push, or we see that nobody is left */
+        if (!ap_u32_load_seq_cst(&self->core->started))
+            ap__core_cancel_queued(self);
     }
 }
 
@@ -224,6 +228,25 @@ void ap__core_promise(ap_core_object *self, ap_pytask *task) {
         Py_DECREF(task);
         ap_pool_dealt(self->core->pool);
     }
+}
+
+bool ap__core_promise_pending(ap_core_object *self) {
+    bool promised;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    promised = self->promised && PyList_GET_SIZE(self->promised);
+    Py_END_CRITICAL_SECTION();
+    ap_task *header;
+    while (!promised && (header = ap_pool_take_try(self->core->pool))) {
+        ap_pytask *task = ap__task_from_header(header);
+        if (ap__task_is_done(task)) {
+            Py_DECREF(task);
+            ap_pool_dealt(self->core->pool);
+        } else {
+            ap__core_promise(self, task);
+            promised = true;
+        }
+    }
+    return promised;
 }
 
 static void core_dealloc(PyObject *op) {
@@ -266,7 +289,8 @@ static PyObject *core_close(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     Py_RETURN_NONE;
 }
 
-/* cancel_pending(collect): with `collect`, take_cancelled gives those that were cancelled. */
+/* cancel_pending(collect): with `collect`, take_cancelled gives those that are cancelled from now
+ * on, each once. */
 static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     ap_core_object *self = (ap_core_object *)op;
     ap_core *core = self->core;
@@ -313,12 +337,16 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
 
 static PyObject *core_take_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core_object *self = (ap_core_object *)op;
-    PyObject *list;
+    PyObject *list, *fresh = PyList_New(0);
+    if (!fresh)
+        return NULL;
     Py_BEGIN_CRITICAL_SECTION(op);
+    /* others may be about to cancel more, which is for the next call */
     list = self->cancelled;
-    self->cancelled = NULL;
+    if (list)
+        self->cancelled = fresh;
     Py_END_CRITICAL_SECTION();
-    return list ? list : PyList_New(0);
+    return list ? list : fresh;
 }
 
 /* wait_quiet(timeout): whether everything that was submitted has ended. */
@@ -419,8 +447,11 @@ static PyMethodDef core_methods[] = {
     {"dealt", core_dealt, METH_NOARGS, "A task that was taken has been dealt with."},
     {"exit", ap__home_exit, METH_NOARGS,
      "The calling thread is no longer a worker thread, and its place is settled."},
+    {"leave_home", ap__home_leave, METH_NOARGS,
+     "The calling thread is no longer one of this core's, but holds its place until it ends."},
     {"is_home", ap__home_is, METH_NOARGS, "Whether the calling thread is one of this core's."},
-    {"lose_worker", ap__home_lose, METH_NOARGS, "A worker thread is gone for good."},
+    {"lose_worker", ap__home_lose, METH_NOARGS,
+     "The calling worker thread is gone for good, unless its place is settled: False."},
     {"fault_end_workers", core_fault_end_workers, METH_O,
      "For tests: the next so many workers that look for a task return from their loop."},
     {"started_add", core_started_add, METH_O, "Correct the count of worker threads."},

@@ -29,6 +29,8 @@ void ap__home_settle(void) {
 
 /* A worker thread has ended, and is not replaced: others do what was promised to it. */
 static void lose_worker(ap_core_object *self) {
+    /* pairs with the loads after a push, of has_no_threads in pool.c and in core.c: they see that
+     * nobody is left, or our look at the queue, seq_cst too, sees their push */
     uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;
     ap__core_trim_promised(self);
     if (!rest)
@@ -40,7 +42,9 @@ static void leave(ap_core_object *unsettled, PyObject *gone) {
     if (unsettled && !ap__core_is_orphaned(unsettled->core))
         lose_worker(unsettled);
     PyObject *none = PyObject_CallMethod(gone, "set_result", "O", Py_None);
-    if (!none)
+    if (!none && PyErr_ExceptionMatches(ap__hooks.invalid_state_error))
+        PyErr_Clear(); /* it was started by a submit that a fork interrupted: _threads.py */
+    else if (!none)
         PyErr_WriteUnraisable(gone);
     Py_XDECREF(none);
 }
@@ -100,13 +104,22 @@ static guard *enter(ap_core_object *core, PyObject *gone) {
 PyObject *ap__home_exit(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
     ap__home = NULL;
     ap__home_settle();
+    ap__rests = true; /* all that is left to do is to end */
+    Py_RETURN_NONE;
+}
+
+PyObject *ap__home_leave(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
+    ap__home = NULL;
     Py_RETURN_NONE;
 }
 
 PyObject *ap__home_lose(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    ap__home_settle();
-    lose_worker((ap_core_object *)op);
-    Py_RETURN_NONE;
+    bool unsettled = own_guard && own_guard->core;
+    if (unsettled) {
+        ap__home_settle();
+        lose_worker((ap_core_object *)op);
+    }
+    return PyBool_FromLong(unsettled);
 }
 
 PyObject *ap__home_is(PyObject *op, PyObject *Py_UNUSED(ignored)) {

@@ -89,9 +89,10 @@ static bool is_starting_up(ap_core *core) {
     return ap_u32_load_relaxed(&core->started) < core->max_workers;
 }
 
-/* Starts a thread for a task that was pushed and counts on no idle worker.  -1 with an
- * exception. */
-static int start_worker(PyObject *op, ap_core *core) {
+/* Takes a place among the started threads, and has the Python layer start one.  1: it did; 0: there
+ * is no place; -1: exception, and the place is given back, with *others the threads that are left;
+ * -2: exception, and this is a forked child, in which the core is the parent's. */
+static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
     uint32_t started = ap_u32_load_relaxed(&core->started);
     do {
         if (started >= core->max_workers)
@@ -103,28 +104,90 @@ static int start_worker(PyObject *op, ap_core *core) {
     starting_threads--;
     if (none) {
         Py_DECREF(none);
-        return 0;
+        return 1;
     }
-    if (ap__core_is_orphaned(core) && PyErr_ExceptionMatches(PyExc_Exception)) {
-        PyErr_Clear(); /* a fork in the middle, and this is the child: the task is the parent's */
-        return 0;
+    if (ap__core_is_orphaned(core)) /* a fork in the middle: the tasks are the parent's too */
+        return -2;
+    /* pairs with has_no_threads: who pushed before is seen by the look at the queue that follows */
+    *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
+    return -1;
+}
+
+/* Whether no thread is left, or about to start, that could run what is queued. */
+static bool has_no_threads(ap_core *core) {
+    /* pairs with start_one and lose_worker, which give a place up and look at the queue then: they
+     * see our push, or we see that nobody is left */
+    return ap_u32_load_seq_cst(&core->started) == 0;
+}
+
+/* Whether a task that was pushed, and needed no thread, needs one now.  (With a GIL: no.  The
+ * caller is attached all the time.) */
+static inline bool is_stranded(ap_core *core) {
+#ifdef Py_GIL_DISABLED
+    return AP_UNLIKELY(has_no_threads(core));
+#else
+    (void)core;
+    return false;
+#endif
+}
+
+/* Starts are tried so often for others, if each is interrupted. */
+#define INTERRUPTS_MOST 16
+
+/* After an interrupted start that has left the pool without threads: others may have submitted
+ * meanwhile, and rely on it. */
+static void start_for_others(PyObject *op, ap_core *core) {
+    uint32_t others = 0;
+    if (!ap__core_promise_pending(((ap_pool_base *)op)->core))
+        return;
+    for (int i = 0; !others && i < INTERRUPTS_MOST; i++) {
+        int code = start_one(op, core, &others);
+        if (code >= 0)
+            return; /* or somebody else has started one */
+        bool refused = PyErr_ExceptionMatches(PyExc_Exception);
+        PyErr_Clear();
+        if (refused || code == -2)
+            return;
     }
-    uint32_t others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
+}
+
+/* Starts a thread for tasks that were pushed and count on no idle worker.  -1 with an exception, if
+ * none of them runs: the system refuses a thread and there is no other, or the start was
+ * interrupted (then one may have begun). */
+static int start_worker(PyObject *op, ap_core *core, ap_task *const *tasks, size_t count) {
+    uint32_t others = 0;
+    int code = start_one(op, core, &others);
+    if (code >= 0)
+        return 0;
+    bool interrupted = !PyErr_ExceptionMatches(PyExc_Exception);
+    if (code == -2) {
+        if (!interrupted)
+            PyErr_Clear(); /* the parent's start is none of ours */
+        return interrupted ? -1 : 0;
+    }
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     AP_POINT("start-refused");
-    ap__core_trim_promised(((ap_pool_base *)op)->core);
-    PyErr_Restore(type, error, traceback);
-    if (others && PyErr_ExceptionMatches(PyExc_Exception)) {
-        PyErr_Clear(); /* those that run will come to it */
+    bool run = !interrupted && others; /* those that are there will come to it */
+    for (size_t i = 0; i < count && !run; i++) {
+        if (!ap__task_cancel(ap__task_from_header(tasks[i])))
+            run = !interrupted; /* somebody has started a thread meanwhile */
+    }
+    if (interrupted && !others)
+        start_for_others(op, core);
+    if (!ap__core_is_orphaned(core)) {
+        ap_core_object *object = ((ap_pool_base *)op)->core;
+        ap__core_trim_promised(object);
+        if (has_no_threads(core))
+            ap__core_cancel_queued(object); /* nobody will come: visibly, not for ever */
+    }
+    if (run) {
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(traceback);
         return 0;
     }
-    if (!others) {
-        /* nobody will come: what was accepted is visibly cancelled */
-        PyErr_Fetch(&type, &error, &traceback);
-        ap__core_cancel_queued(((ap_pool_base *)op)->core);
-        PyErr_Restore(type, error, traceback);
-    }
+    PyErr_Restore(type, error, traceback);
     return -1;
 }
 
@@ -150,7 +213,8 @@ static PyObject *enqueue(PyObject *op, ap_core *core, PyObject *const *args, Py_
         push_failed(op, code);
         return NULL;
     }
-    if (needs_worker && start_worker(op, core) < 0) {
+    ap_task *header = &task->header;
+    if ((needs_worker || is_stranded(core)) && start_worker(op, core, &header, 1) < 0) {
         Py_DECREF(task);
         return NULL;
     }
@@ -266,8 +330,10 @@ static int batch_publish(batch *self) {
         return -1;
     }
     self->count = 0;
+    if (!needed && is_stranded(self->core))
+        needed = 1;
     for (; needed && is_starting_up(self->core); needed--) {
-        if (start_worker(self->pool, self->core) < 0)
+        if (start_worker(self->pool, self->core, self->waiting, count) < 0)
             return -1;
     }
     return 0;

@@ -44,6 +44,8 @@ bool ap__task_start(ap_pytask *task) {
             return true;
         }
     }
+    /* pairs with the CAS above by who runs it: orders its ap_pool_undertake before our rest */
+    (void)ap_u32_load_acquire(&task->state);
     return false;
 }
 
@@ -237,11 +239,21 @@ void ap__task_settle_run(ap_pytask *task) {
  * limit large: below this address no further one is begun. */
 #define STACK_RESERVE (64 * 1024)
 static _Thread_local uintptr_t stack_limit;
+#define C_LEVEL_BYTES 512
+#define C_LEVELS_LEAST 100 /* twice what 3.13 keeps back when it frees */
 
 void ap__stack_measure(void) {
     size_t size;
     uintptr_t low = ap_stack_low(&size);
     stack_limit = low ? low + (size / 2 < STACK_RESERVE ? size / 2 : STACK_RESERVE) : 0;
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
+    /* these versions let C code nest so deep on any stack, 3.13 also when it frees chains of
+     * objects; later ones look at the stack */
+    size_t most = size / C_LEVEL_BYTES > C_LEVELS_LEAST ? size / C_LEVEL_BYTES : C_LEVELS_LEAST;
+    PyThreadState *thread = PyThreadState_Get();
+    if (low && thread->c_recursion_remaining > 0 && most < (size_t)thread->c_recursion_remaining)
+        thread->c_recursion_remaining = (int)most;
+#endif
 }
 
 static bool stack_is_used_up(void) {
@@ -295,9 +307,17 @@ int ap__task_run_inline(ap_pytask *task) {
     }
     if (Py_EnterRecursiveCall(" while running a task that its own worker waits for"))
         return -1;
+    /* in an initializer, say, the thread is no worker, and none that wait_idle counts on */
+    ap_worker *worker = ap_worker_current();
+    ap_pool *pool = task->core->pool;
+    bool is_worker = worker && ap_worker_pool(worker) == pool;
+    if (!is_worker)
+        ap_pool_undertake(pool);
     int ran = ap__task_start(task);
     if (ran)
         run_started(task);
+    if (!is_worker)
+        ap_pool_dealt(pool);
     Py_LeaveRecursiveCall();
     return ran;
 }

@@ -55,6 +55,8 @@ static void await_release(ap_pytask *task) {
             return;
         ap_cpu_pause();
     }
+#else
+    (void)task;
 #endif
 }
 
@@ -152,9 +154,10 @@ static ap_task *go_dry(loop *self) {
         if (ap_worker_park(self->worker) == AP_E_CLOSED)
             break;
     }
-    if (task)
+    if (task) { /* else the thread leaves, and rests to its end: _threads.py */
         await_release(ap__task_from_header(task));
-    ap__rests = false;
+        ap__rests = false;
+    }
     AP_POINT("worker-found");
     attach(self);
     return task;
@@ -270,6 +273,7 @@ int ap_python_worker_run(void *core_object) {
     } else if (code == AP_E_FULL) {
         /* a thread that was given up is there after all: this one counts in its place */
         ap_u32_add_relaxed(&self.core->begun, 1);
+        ap__core_trim_promised(object); /* it takes no promised task */
         ap__home_settle();
         code = AP_OK;
     }

@@ -62,7 +62,8 @@ struct ap_pool {
     AP_ALIGN_LINE ap_atomic_u64 idle; /* the idle word: see idle.h */
     AP_ALIGN_LINE ap_atomic_u64 refs;
     ap_atomic_u64 quiet_waiters;
-    ap_atomic_u64 dealt; /* tasks that outside takers have dealt with */
+    ap_atomic_u64 dealt;      /* tasks that outside takers have dealt with */
+    ap_atomic_u64 undertaken; /* tasks that stay queued and are run by who is no worker */
     ap_atomic_u32 quiet_changes;
     ap_backlog shard_backlog;
     ap_backlog ring_backlog;

@@ -25,6 +25,12 @@ void ap_pool_dealt(ap_pool *pool) {
     ap__quiet_tell(pool);
 }
 
+void ap_pool_undertake(ap_pool *pool) {
+    /* release pairs with whoever sees that the task was started, and with ap_quiet_rest after it:
+     * see quiet.h */
+    (void)ap_u64_add_acq_rel(&pool->undertaken, 1);
+}
+
 int ap_pool_is_quiet(ap_pool *pool) {
     uint64_t ended = ap_u64_load_seq_cst(&pool->dealt);
     for (uint32_t i = 0; i < pool->max_workers; i++) {
@@ -33,7 +39,7 @@ int ap_pool_is_quiet(ap_pool *pool) {
             ended += ap_u64_load_seq_cst(&worker->ended);
     }
     AP_POINT("quiet-sum");
-    uint64_t pushed = 0;
+    uint64_t pushed = ap_u64_load_relaxed(&pool->undertaken);
     for (uint32_t i = 0; i < pool->shards; i++)
         pushed += ap_injector_pushed(&pool->injectors[i]);
     for (uint32_t i = 0; i < pool->max_workers; i++) {
@@ -47,6 +53,8 @@ int ap_pool_is_quiet(ap_pool *pool) {
 int ap_pool_wait_quiet(ap_pool *pool, uint64_t deadline_ns) {
     int rc = AP_OK;
     (void)ap_u64_add_seq_cst(&pool->quiet_waiters, 1);
+    /* pairs with the CAS of ap_idle_begin: whoever has rested since, unheard, has its slot seen */
+    (void)ap_u64_load_seq_cst(&pool->idle);
     for (;;) {
         uint32_t changes = ap_u32_load_seq_cst(&pool->quiet_changes);
         if (ap_pool_is_quiet(pool)) {

@@ -84,6 +84,25 @@ TEST(quiet, outside_takers_count, 5) {
     free(jobs);
 }
 
+TEST(quiet, a_task_that_runs_while_it_stays_queued_counts_twice, 5) {
+    ap_pool *pool;
+    ap_worker *worker;
+    ap_atomic_u64 ended = {0};
+    CHECK(ap_pool_new(&(ap_pool_options){.max_workers = 2}, &pool) == AP_OK);
+    job *jobs = jobs_new(1, pool, &ended);
+    CHECK(ap_pool_push(pool, &jobs[0].task) == AP_OK);
+    ap_pool_undertake(pool); /* we run it here */
+    CHECK(ap_worker_begin(pool, &worker) == AP_OK);
+    CHECK(ap_worker_take_try(worker) == &jobs[0].task);
+    ap_worker_end(worker); /* has dropped it, as it was started */
+    CHECK(!ap_pool_is_quiet(pool));
+    CHECK(ap_pool_wait_quiet(pool, ap_clock_after(1000000)) == AP_E_TIMEDOUT);
+    ap_pool_dealt(pool); /* it has ended */
+    CHECK(ap_pool_is_quiet(pool));
+    ap_pool_release(pool);
+    free(jobs);
+}
+
 /* Tasks that spawn; each wait comes back, and finds all that was pushed before it ended. */
 TEST(quiet, all_that_was_pushed_has_ended, 60) {
     enum { FAN = 4 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import logging
 import threading
 import time
@@ -292,6 +293,41 @@ def test_a_replacement_is_refused_for_a_while(monkeypatch):
         assert [task.result(10) for task in tasks] == [1] * 20
     assert len(refused) == 2
     assert not set(refused) & set(threading.enumerate())
+
+
+def test_a_worker_of_a_pool_that_broke_leaves_nothing_in_its_hands():
+    """It ends between two tasks, and is not replaced."""
+    entered, going = threading.Event(), threading.Event()
+    gate, broken = threading.Event(), threading.Event()
+    threads = itertools.count()
+
+    def initialize():
+        if next(threads):
+            broken.wait(20)
+            raise ValueError
+
+    # called with the task as its last argument, and without the eval loop
+    strikes = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object, ctypes.py_object)(
+        ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+    )
+    pool = ThreadPoolExecutor(2, initializer=initialize)
+    first = pool.submit(gate.wait, 20)
+    assert eventually(first.running)
+    (worker,) = pool._threads
+    first.add_done_callback(lambda _: entered.set() or going.wait(20))
+    first.add_done_callback(functools.partial(strikes, worker.ident, KeyError))
+    second = pool.submit(int)
+    (other,) = pool._threads - {worker}
+    gate.set()
+    assert entered.wait(10)  # the worker has taken the second task
+    broken.set()
+    other.join(10)
+    assert pool._broken
+    assert not second.done()
+    going.set()
+    assert eventually(second.done)
+    assert pool.shutdown(timeout=20) is True
+    assert pool.wait_idle(10)
 
 
 def test_wait_idle_and_shutdown_do_not_mind():

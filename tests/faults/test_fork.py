@@ -728,6 +728,87 @@ def test_fork_in_the_initializer():
     works(plain)
 
 
+def test_the_parents_threads_have_ended_in_the_child(two):
+    """Neighbour: code that keeps the threads of a pool and joins them."""
+    with occupied(two) as gate:
+        threads = list(two._threads)
+        busy = threading.Thread(target=gate.wait, args=[20])
+        busy.start()
+
+        def check():
+            for thread in [*threads, busy]:
+                thread.join()
+                thread.join(10)
+                assert not thread.is_alive()
+            works(two)
+            for thread in threads:
+                thread.join()
+
+        in_child(check)
+        assert all(thread.is_alive() for thread in threads)
+    busy.join(10)
+
+
+def test_a_thread_of_the_parents_joins_in_the_child(two):
+    """Neighbour: one worker forks; it lives on in the child, the other one does not."""
+    entered, gate = threading.Event(), threading.Event()
+    two.submit(lambda: entered.set() or gate.wait(20))
+    entered.wait(10)
+
+    def fork():
+        me = threading.current_thread()
+        (other,) = two._threads - {me}
+        in_child(lambda: (other.join(), works(two)))
+        return me.is_alive() and other.is_alive()
+
+    try:
+        assert two.submit(fork).result(40)
+    finally:
+        gate.set()
+
+
+@pytest.mark.parametrize("call", ["shutdown", "drain", "shutdown_now", "join"])
+def test_fork_in_a_signal_handler_while_main_joins(call):
+    """Neighbour: the handler returns in the child, into a wait for threads that are not there."""
+    parent, children = os.getpid(), []
+    entered, gate = threading.Event(), threading.Event()
+    pool = ThreadPoolExecutor(2)
+    task = pool.submit(lambda: entered.set() or gate.wait(30))
+    entered.wait(10)
+    (thread,) = pool._threads
+
+    def handler(*_):
+        children.append(os.fork())
+        if children[0]:
+            gate.set()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        timer = threading.Timer(0.1, os.kill, [parent, signal.SIGUSR1])
+        timer.start()
+        try:
+            if call == "join":
+                pool.shutdown(wait=False)
+                thread.join()
+            else:
+                getattr(pool, call)()
+            if os.getpid() != parent:
+                os._exit(5 if task.cancelled() else 6)
+        finally:
+            if os.getpid() != parent:
+                os._exit(7)
+        timer.join(10)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        gate.set()
+    ended = end_of(children[0])
+    if ended is None:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+    assert ended == 5
+    assert task.result(0) is True
+
+
 def test_fork_in_a_thread_while_main_waits(two):
     failed = []
     entered, gate = threading.Event(), threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -359,7 +360,8 @@ def test_a_task_that_never_returns_is_reported(caplog, gate, call):
     assert result == ([] if call == "shutdown_now" else False)
     (report,) = [text for text in reports(caplog) if "in a_task_that_never_returns" in text]
     assert any(thread.name in report for thread in pool._threads if thread.is_alive())
-    assert f"timeout={seconds}" in report
+    name = call.removesuffix(", cancelling")
+    assert f" still runs after {name}(timeout={seconds}):" in report
     assert "test_shutdown.py" in report
     assert not task.done()
     caplog.clear()
@@ -380,6 +382,28 @@ def test_workers_without_a_task_are_not_reported(caplog, gate, call):
     entered.wait(10)
     LIMITED[call](pool, 0.05)
     assert len(reports(caplog)) == 1
+
+
+@pytest.mark.parametrize("call", LIMITED)
+def test_workers_that_leave_are_not_reported(caplog, call):
+    """Neighbour: nor those that are on their way out."""
+    for _ in range(100):
+        pool = ThreadPoolExecutor(3)
+        with occupied(pool):
+            pass
+        assert eventually(lambda: pool.stats().idle == 3)  # noqa: B023
+        LIMITED[call](pool, 0)
+        LIMITED[call](pool, 0.0001)
+    assert reports(caplog) == []
+
+
+@pytest.mark.parametrize("call", ["shutdown", "drain", "shutdown_now", "wait_idle"])
+def test_a_limit_that_is_no_number_is_named(one, call):
+    with pytest.raises(
+        TypeError, match=r"^timeout must be a real number of seconds or None, not str$"
+    ):
+        getattr(one, call)(timeout="1")
+    assert one.submit(abs, -1).result(10) == 1
 
 
 @pytest.mark.xfail(strict=True, reason="idle workers stay while another one is in a task: F7")
@@ -743,6 +767,64 @@ def test_several_threads_call_shutdown_now_at_once():
         assert set(every) == set(tasks)
 
 
+@pytest.mark.parametrize("timeout", [0, 0.01])
+def test_one_shutdown_now_returns_while_another_one_cancels(timeout):
+    """Each cancelled task is in the list of one of them."""
+    pool = ThreadPoolExecutor(1)
+    entered, going = threading.Event(), threading.Event()
+    first = []
+    with occupied(pool):
+        tasks = [pool.submit(int) for _ in range(20)]
+        tasks[0].add_done_callback(lambda _: entered.set() or going.wait(20))
+        thread = threading.Thread(target=lambda: first.append(pool.shutdown_now(timeout)))
+        thread.start()
+        assert entered.wait(10)  # it has cancelled the first task, and is about to note it
+        second = pool.shutdown_now(timeout)
+        going.set()
+        thread.join(20)
+    every = [*first[0], *second]
+    assert len(every) == 20
+    assert set(every) == set(tasks)
+    assert tasks[0] in first[0]
+    assert pool.shutdown_now() == []
+
+
+def test_the_next_shutdown_now_returns_what_workers_cancel_later():
+    """With a timeout a call may return before a worker has looked at what it has in its hands."""
+    pool = ThreadPoolExecutor(1)
+    entered, going, gate = threading.Event(), threading.Event(), threading.Event()
+    first = pool.submit(gate.wait, 20)
+    first.add_done_callback(lambda _: entered.set() or going.wait(20))
+    assert eventually(first.running)
+    second, third = pool.submit(int), pool.submit(int)
+    gate.set()
+    assert entered.wait(10)  # the only worker has several in its ring, or one in its hands
+    cancelled = pool.shutdown_now(0)
+    assert second not in cancelled
+    going.set()
+    assert eventually(second.done)
+    cancelled += pool.shutdown_now()
+    assert set(cancelled) == {second, third}
+    assert len(cancelled) == 2
+    assert pool.shutdown_now() == []
+
+
+def test_the_next_shutdown_now_returns_what_an_interrupted_one_cancelled(one, monkeypatch):
+    with occupied(one):
+        tasks = [one.submit(int) for _ in range(20)]
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ThreadPoolExecutor, "_join", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                one.shutdown_now()
+        assert all(task.cancelled() for task in tasks)
+    assert set(one.shutdown_now()) == set(tasks)
+    assert one.shutdown_now() == []
+
+
 def test_a_dropped_result_of_shutdown_now_frees_the_tasks(one):
     """Neighbour: nothing keeps them."""
     died = []
@@ -827,6 +909,65 @@ def test_wait_idle_is_over_when_callbacks_have_run(one):
         task.add_done_callback(callback)
     assert one.wait_idle(20) is True
     assert called == [task]
+
+
+def test_wait_idle_waits_for_what_an_initializer_runs():
+    """Neighbour: a task that runs in a thread that is not a worker yet."""
+    threads = itertools.count()
+    entered, gate, first = threading.Event(), threading.Event(), threading.Event()
+    inner: list[Task] = []
+
+    def initialize():
+        if next(threads) == 1:
+            inner.append(pool.submit(lambda: entered.set() or gate.wait(20)))
+            assert inner[0].result(30) is True
+
+    with ThreadPoolExecutor(2, initializer=initialize) as pool:
+        held = pool.submit(first.wait, 20)
+        pool.submit(int)  # has the second thread started
+        assert entered.wait(10)
+        first.set()
+        assert held.result(10)
+        # the first worker drops what it finds in the queue, and rests
+        assert eventually(lambda: pool.stats().idle == 1 and pool.stats().pending == 0)
+        assert pool.wait_idle(0.1) is False
+        assert inner[0].running()
+        gate.set()
+        assert pool.wait_idle(20) is True
+        assert inner[0].done()
+
+
+def test_wait_idle_waits_for_what_a_log_handler_of_an_ending_worker_runs():
+    """Neighbour: a task that runs in a thread that is no longer a worker."""
+    entered, gate = threading.Event(), threading.Event()
+    inner: list[Task] = []
+
+    class Submits(logging.Handler):
+        def emit(self, record):
+            if not inner and "ended unexpectedly" in record.getMessage():
+                inner.append(pool.submit(lambda: entered.set() or gate.wait(20)))
+                inner[0].result(30)
+
+    handler = Submits()
+    logger = logging.getLogger("concurrent.futures")
+    logger.addHandler(handler)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            first, second = threading.Event(), threading.Event()
+            held = [pool.submit(event.wait, 20) for event in (first, second)]
+            assert eventually(lambda: all(task.running() for task in held))
+            pool._core.fault_end_workers(1)
+            first.set()
+            assert entered.wait(10)  # in the thread that ends, as the other worker is busy
+            second.set()
+            pool.submit(int).result(10)  # what is left of the inner task is before it
+            assert eventually(lambda: pool.stats().idle == 1 and pool.stats().pending == 0)
+            assert pool.wait_idle(0.1) is False
+            gate.set()
+            assert pool.wait_idle(20) is True
+            assert inner[0].result(0) is True
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_wait_idle_in_a_task_is_an_error(two):
