@@ -113,7 +113,7 @@ def test_one_at_a_time_with_pauses_and_spinning_off():
         spin(spins)
         for workers, shards in ((2, None), (2, 2), (1, None), (4, 4)):
             with ThreadPoolExecutor(workers, shards=shards) as pool:
-                for n in range(400):
+                for n in range(100):
                     assert pool.submit(abs, -n).result(WAIT) == n
                     end = time.perf_counter() + chance.random() * 1e-4
                     while time.perf_counter() < end:

@@ -66,7 +66,7 @@ def test_one_task_at_a_time_never_waits_for_a_further_one(how):
     chance = random.Random(3)
     for workers, shards in itertools.product((1, 2, 4), SHARDS):
         with ThreadPoolExecutor(workers, shards=shards) as pool:
-            for n in range(100):
+            for n in range(25):
                 assert how(pool, abs, -n).result(20) == n
                 end = time.perf_counter() + chance.random() * 1e-4
                 while time.perf_counter() < end:
@@ -119,7 +119,7 @@ def in_thread(work):
 def test_exactly_once(core_options, workers, shards, ring_slots, first_index):
     """Exactly once with 4 producers, each task spawning a child; rings that start at 2 slots."""
     core_options(ring_slots=ring_slots, first_index=first_index)
-    each, ran = 200, collections.Counter()
+    each, ran = 100, collections.Counter()
     lock = threading.Lock()
 
     def count(key):
