@@ -397,7 +397,7 @@ if limit:
     sys.setrecursionlimit(limit)
 for way, gather in gathers.items():
     print(way, flush=True)  # the last one is that which crashed
-    for workers in (1, 4):
+    for workers in (2,) if limit else (1, 4):
         with ThreadPoolExecutor(workers, stack_size=stack_size or None) as pool:
             assert pool.submit(nest, 8).result() == 8
             task = pool.submit(nest, depth)
@@ -553,9 +553,9 @@ def test_a_signal_handler_at_any_point_of_a_call(outer, inner):
 
     if outer == "submit":
         at_each_place(attempt)
-    else:  # a part of the places for each handler; all of them together come to each
-        first = 1 + list(HANDLERS).index(inner)
-        at_each_place(attempt, first=first, step=len(HANDLERS))
+    else:  # a part of the places for each handler; all of them together come to every second
+        first = 1 + 2 * list(HANDLERS).index(inner)
+        at_each_place(attempt, first=first, step=2 * len(HANDLERS))
 
 
 def test_a_signal_handler_that_joins_in_the_middle_of_a_join():

@@ -23,6 +23,7 @@ hands_over = pytest.mark.skipif(
 # ---- wakes around parking
 
 PARK = """
+    SLOTS = 127  # AP_BLOCK_SLOTS
     def by_submit(pool):
         return [pool.submit(abs, -1)]
     def by_batch(pool):
@@ -37,15 +38,23 @@ PARK = """
 
 
 def test_no_wake_is_lost_while_workers_park():
-    """A worker stopped on its way to sleep sees what is pushed meanwhile, or is woken for it."""
+    """A worker stopped on its way to sleep sees what is pushed meanwhile, or is woken for it.
+
+    In half of the pools that is where the indices of the queues wrap.
+    """
     check_points(
         PARK
         + """
     spin(spins)
     for workers in (1, 2, 4):
         for shards in (None, 2):
-            for push in (by_submit, by_batch, by_threads, by_try_submit):
+            for number, push in enumerate((by_submit, by_batch, by_threads, by_try_submit)):
+                wraps = number % 2 == spins and not shards
+                core_options(first_index=2**64 - 1 if wraps else 0)
                 pool = ThreadPoolExecutor(workers, shards=shards)
+                if wraps:  # what comes next is in the last slot of the last block
+                    wait(pool.submit_many(int, [0] * (SLOTS - 1 - 2 * workers)), WAIT)
+                    filled(pool)
                 with hold(point, workers) as held:
                     barrier = threading.Barrier(workers)
                     begun = [pool.submit(barrier.wait, WAIT) for _ in range(workers)]
@@ -69,6 +78,7 @@ def test_no_wake_is_lost_for_what_a_blocked_task_has_pushed():
     for workers in (2, 4):
         for shards in (None, 2, 4):
             for many in (False, True):
+                core_options(first_index=2**64 - (4 if many else 1))  # the ring wraps then
                 pool = ThreadPoolExecutor(workers, shards=shards)
                 with hold(point, workers - 1) as held:
                     barrier = threading.Barrier(workers)
@@ -103,7 +113,7 @@ def test_one_at_a_time_with_pauses_and_spinning_off():
         spin(spins)
         for workers, shards in ((2, None), (2, 2), (1, None), (4, 4)):
             with ThreadPoolExecutor(workers, shards=shards) as pool:
-                for n in range(400):
+                for n in range(100):
                     assert pool.submit(abs, -n).result(WAIT) == n
                     end = time.perf_counter() + chance.random() * 1e-4
                     while time.perf_counter() < end:
@@ -377,6 +387,30 @@ def test_a_pool_does_not_end_while_a_worker_holds_a_task():
     """,
         point=["worker-found", "injector-claim", "injector-claimed"],
         how=["plain", "cancel", "now", "drop"],
+    )
+
+
+@attached
+def test_what_a_running_worker_claims_for_its_ring_wakes_who_sleeps():
+    """It has claimed several and runs the first, which needs another, while one more parks."""
+    check_points(
+        """
+    pool = filled(ThreadPoolExecutor(3, shards=2))
+    gates, met = [threading.Event() for _ in range(3)], threading.Barrier(3)
+    blockers = [pool.submit(gate.wait, WAIT) for gate in gates]
+    eventually(lambda: all(task.running() for task in blockers))
+    tasks = pool.submit_many(lambda _: met.wait(WAIT), range(3))
+    with hold("injector-claimed") as held:
+        gates[0].set()
+        held.reached()      # two of the three are in its hands
+        gates[1].set()
+        eventually(lambda: any(task.running() for task in tasks))
+        gates[2].set()
+        parked(pool, 1)
+        held.let_go()
+    assert sorted(task.result(WAIT) for task in tasks) == [0, 1, 2]
+    pool.shutdown()
+    """
     )
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from affinitypool._binding import core as core_module
 from affinitypool._binding import ffi, lib
 from affinitypool._threads import pools
 
@@ -87,6 +88,11 @@ class count:
 def chaos(seed: int, yields: int = 64, sleeps: int = 8) -> None:
     """Of 1024 passes of any point let so many yield, so many sleep; 0, 0 ends it."""
     lib.ap_point_chaos(seed, yields, sleeps)
+
+
+def core_options(**options: int) -> None:
+    """Have pools made with options of the core that only tests know."""
+    core_module.Core = lambda *given: _Core(*given, **options)
 
 
 def spin(allowed: bool) -> None:
@@ -178,6 +184,7 @@ def _watch() -> None:
     print_counters()
 
 
+_Core = core_module.Core
 _values: dict[str, Any] = {}
 _runs = threading.Event()
 sys.excepthook = fail
