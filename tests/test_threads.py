@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import contextmanager
 
 import pytest
 from helpers import Probe, eventually, no_collector, run_python
@@ -375,37 +374,6 @@ def test_where_no_start_succeeds_what_others_submitted_is_cancelled(
     assert others[0].cancelled()
     assert pool.stats().pending == 0
     assert pool.submit(abs, -1).result(10) == 1
-    assert pool.shutdown(timeout=20) is True
-
-
-@contextmanager
-def occupied_by_one(pool):
-    entered, gate = threading.Event(), threading.Event()
-    task = pool.submit(lambda: entered.set() or gate.wait(30))
-    assert entered.wait(10)
-    try:
-        yield
-    finally:
-        gate.set()
-        assert task.result(10)
-
-
-@pytest.mark.parametrize("submit", ["submit", "submit_many"])
-def test_an_interrupted_submit_runs_nothing_although_other_threads_are_there(monkeypatch, submit):
-    """Neighbour: what raises leaves nothing behind."""
-    ran = []
-    pool = ThreadPoolExecutor(2)
-    with occupied_by_one(pool), monkeypatch.context() as patch:
-
-        def start(thread):
-            raise KeyboardInterrupt
-
-        patch.setattr(threading.Thread, "start", start)
-        with pytest.raises(KeyboardInterrupt):
-            SUBMITS[submit](pool, lambda: ran.append(1))
-    assert pool.wait_idle(10)
-    assert ran == []
-    assert pool.submit(abs, -2).result(10) == 2
     assert pool.shutdown(timeout=20) is True
 
 

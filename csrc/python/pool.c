@@ -151,9 +151,9 @@ static void start_for_others(PyObject *op, ap_core *core) {
     }
 }
 
-/* Starts a thread for tasks that were pushed and count on no idle worker.  -1 with an exception, if
- * none of them runs: the system refuses a thread and there is no other, or the start was
- * interrupted (then one may have begun). */
+/* Starts a thread for tasks that were pushed and count on no idle worker.  -1 with an exception:
+ * the system refuses a thread and there is no other, so that none of them runs; or the start was
+ * interrupted, and all run if a thread is there, else none. */
 static int start_worker(PyObject *op, ap_core *core, ap_task *const *tasks, size_t count) {
     uint32_t others = 0;
     int code = start_one(op, core, &others);
@@ -168,11 +168,9 @@ static int start_worker(PyObject *op, ap_core *core, ap_task *const *tasks, size
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     AP_POINT("start-refused");
-    bool run = !interrupted && others; /* those that are there will come to it */
-    for (size_t i = 0; i < count && !run; i++) {
-        if (!ap__task_cancel(ap__task_from_header(tasks[i])))
-            run = !interrupted; /* somebody has started a thread meanwhile */
-    }
+    bool run = others != 0; /* those that are there will come to what was published */
+    for (size_t i = 0; i < count && !run; i++)
+        run = !ap__task_cancel(ap__task_from_header(tasks[i])); /* somebody has come meanwhile */
     if (interrupted && !others)
         start_for_others(op, core);
     if (!ap__core_is_orphaned(core)) {
@@ -181,7 +179,7 @@ static int start_worker(PyObject *op, ap_core *core, ap_task *const *tasks, size
         if (has_no_threads(core))
             ap__core_cancel_queued(object); /* nobody will come: visibly, not for ever */
     }
-    if (run) {
+    if (run && !interrupted) {
         Py_XDECREF(type);
         Py_XDECREF(error);
         Py_XDECREF(traceback);
