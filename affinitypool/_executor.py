@@ -27,10 +27,13 @@ from affinitypool._threads import (
     BROKEN,
     Crew,
     WorkerThread,
+    begin_child,
     check_stack_size,
     pools,
-    renew_after_fork,
 )
+
+# By name, so that they are imported by now where imports are lazy: the C side calls what they bind.
+_BINDERS = (Task, Crew)
 
 T = TypeVar("T")
 
@@ -156,17 +159,15 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._broken: Any = False
         self._shutdown = False
         self._shutdown_lock: Any = threading.RLock()
-        self._work_queue: Any = _WorkQueue(core)
         self._max_pending = max_pending
         self._cancel_on_error = bool(cancel_on_error)
         self._keeps_initial_context = propagate_context is None
         self._wait_at_exit = bool(wait_at_exit)
         self._initializer_error: list[BaseException] = []
-        self._bind(core)
-        self._make_crew()
+        self._bind(core, self._make_crew(core), True)
         pools[id(self)] = self
 
-    def _make_crew(self) -> None:
+    def _make_crew(self, core: Any) -> Crew:
         mark = weakref.WeakMethod(self._initializer_failed)
 
         def mark_broken(error: BaseException) -> None:
@@ -174,41 +175,54 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             if method is not None:
                 method(error)
 
-        self._crew = Crew(
-            self._core,
+        return Crew(
+            core,
             self._stack_size,
             daemon=not self._wait_at_exit,
             keeps_initial_context=self._keeps_initial_context,
             mark_broken=mark_broken,
         )
-        self._threads: set[WorkerThread] = self._crew.threads
 
-    def _renew(self) -> None:
-        """In a forked child: leave the queues to the parent and start anew."""
-        core = _core.Core(*self._core_options)
-        if self._shutdown or self._broken:
-            core.close()
-        self._rebind(core)
-        self._make_crew()
-        self._work_queue = _WorkQueue(core)
-        self._shutdown_lock = threading.RLock()
+    @property
+    def _threads(self) -> set[WorkerThread]:  # type: ignore[override]
+        threads: set[WorkerThread] = self._crew.threads
+        return threads
+
+    @property
+    def _work_queue(self) -> _WorkQueue:  # type: ignore[override]
+        return _WorkQueue(self._core)
 
     # ---- called by the C side -----------------------------------------------------------
 
-    def _start_worker(self, number: int) -> None:
-        """Start one more thread.  Raises what the OS's refusal raises."""
+    def _renew(self) -> None:
+        """In a forked child: leave the queues to the parent and start anew.
+
+        May be interrupted anywhere, also by a handler that uses the pool and so does the same.
+        """
+        begin_child()
+        if not self._is_orphaned():
+            return
+        crew = self._present_crew()
+        if crew is not None:
+            crew.let_joiners_go()
+        core = _core.Core(*self._core_options)
+        if self._shutdown or self._broken:
+            core.close()
+        self._shutdown_lock = threading.RLock()
+        self._bind(core, self._make_crew(core), False)
+
+    def _make_worker(self, crew: Crew, number: int) -> WorkerThread:
+        """Make one more thread, to be launched."""
         name = f"{self._thread_name_prefix}_{number}"
-        self._crew.start(name, self._initializer, self._initargs)
+        return crew.make(name, self._initializer, self._initargs)
 
     def _initializer_failed(self, error: BaseException | None = None) -> None:
         if error is not None:
             self._initializer_error.append(error)
         self._broken = BROKEN
 
-    def _renew_or_raise(self) -> None:
-        """Raise the reason why no task is taken, unless that was a fork, which is dealt with."""
-        if renew_after_fork():
-            return
+    def _raise_refused(self) -> None:
+        """Raise the reason why the pool takes no tasks."""
         if self._broken:
             cause = self._initializer_error[0] if self._initializer_error else None
             raise BrokenThreadPool(self._broken) from cause
@@ -358,7 +372,12 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         core.close()
         core.cancel_pending(True)
         self._join(core, end, f"shutdown_now(timeout={timeout})")
-        cancelled: list[Task[Any]] = core.take_cancelled()
+        cancelled: list[Task[Any]] = []
+        try:
+            core.take_cancelled(cancelled)
+        except BaseException:
+            core.give_cancelled(cancelled)
+            raise
         return cancelled
 
     def wait_idle(self, timeout: float | None = None) -> bool:
@@ -399,6 +418,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if core.is_home() or any(t.ident == me and t.is_alive() for t in set(self._threads)):
             return False
         joined: set[WorkerThread] = set()
+        delay = 0.0
         while core is self._core:  # else a signal handler has forked: all reads as cancelled
             threads = set(self._threads)
             # a submit that was accepted before may be about to start a thread, which is waited
@@ -412,14 +432,15 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
                     return False
             joined = threads
             # threads that were replaced hold no place among the started
-            held = sum(thread.replacement is None and not thread.is_lost for thread in joined)
+            held = sum(thread.replacement is None and not thread.is_lost() for thread in joined)
             settled = core.started <= held and (core.started or not core.pending)
             if self._threads == joined and (settled or interrupts):
                 return bool(settled)
             if end is not None and time.monotonic() >= end:
                 self._log_running(call)
                 return False
-            time.sleep(0)
+            time.sleep(delay)
+            delay = min(0.01, 2 * delay or 0.0001)
         return True
 
     def _log_running(self, call: str) -> None:
@@ -547,12 +568,26 @@ class _WorkQueue:
 
     def get_nowait(self) -> _WorkItem:
         """Take a pending task out; `queue.Empty` if there is none."""
-        while (task := self._core.take()) is not None:
+        taken: list[Task[Any]] = []
+        while self._take_into(taken):
+            task = taken.pop()
             call = task._take_call()
-            self._core.dealt()
             if call is not None:
                 return _WorkItem(task, call)
         raise queue.Empty
+
+    def _take_into(self, taken: list[Task[Any]]) -> bool:
+        """Take the next task; what an interrupt tears from the caller's hands is cancelled."""
+        try:
+            if not self._core.take_into(taken):
+                return False
+            self._core.dealt()
+            return True
+        except BaseException:
+            for task in taken:
+                task.cancel()
+                self._core.dealt()
+            raise
 
     def get(self, block: bool = True, timeout: float | None = None) -> _WorkItem:
         """Take a pending task out; wait for one with `block`, at most `timeout` seconds."""

@@ -39,7 +39,7 @@ def cgroup_quota(root: Path = _CGROUP_ROOT, own: Path = _OWN_CGROUP) -> float | 
     groups above it counts.
     """
     try:
-        lines = own.read_text().splitlines()
+        lines = _read(own).splitlines()
     except OSError:
         return None
     quotas: list[float] = []
@@ -71,14 +71,18 @@ def _quotas(mount: Path, path: str, read: object) -> list[float]:
         group = group.parent
 
 
+def _read(path: Path) -> str:
+    return path.read_text("utf-8", "surrogateescape")  # a group's name may be any bytes
+
+
 def _quota_v2(group: Path) -> float | None:
-    quota, _, period = (group / "cpu.max").read_text().strip().partition(" ")
+    quota, _, period = _read(group / "cpu.max").strip().partition(" ")
     return None if quota == "max" else int(quota) / int(period or 100_000)
 
 
 def _quota_v1(group: Path) -> float | None:
-    quota = int((group / "cpu.cfs_quota_us").read_text())
-    period = int((group / "cpu.cfs_period_us").read_text())
+    quota = int(_read(group / "cpu.cfs_quota_us"))
+    period = int(_read(group / "cpu.cfs_period_us"))
     return None if quota <= 0 or period <= 0 else quota / period
 
 

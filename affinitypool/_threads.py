@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
 import itertools
 import logging
 import os
@@ -41,6 +40,8 @@ _JOIN_LIMIT = threading.TIMEOUT_MAX if sys.version_info >= (3, 13) else 1.0
 
 # Threads in turn that end before they can work, before no more are started in their place.
 _STILLBORN_MOST = 50
+
+_process = os.getpid()  # whose the things above are
 
 # threading.stack_size is process-wide: set, start a thread and restore it under this lock.
 _stack_size_lock = threading.RLock()
@@ -108,18 +109,18 @@ class Crew:
         self.stillborn = 0
         self.threads: set[WorkerThread] = set()
 
-    def start(
+    def make(
         self, name: str, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
-    ) -> None:
-        """Start one more thread.  Raises what the OS's refusal raises."""
-        thread = WorkerThread(self, name, initializer, initargs)
-        try:
-            self.threads.add(thread)
-            thread.launch(self.stack_size)
-        except BaseException:
-            if not thread.refuse():
-                self.core.started_add(1)  # it runs all the same; the caller takes one off
-            raise
+    ) -> WorkerThread:
+        """Make one more thread, to be launched."""
+        return WorkerThread(self, name, initializer, initargs)
+
+    def let_joiners_go(self) -> None:
+        """In a forked child, which has none of the threads."""
+        me = threading.current_thread()
+        for thread in self.threads.copy():
+            if thread is not me:
+                thread.let_joiners_go()
 
     def replace(
         self, dead: WorkerThread, initializer: Callable[..., object] | None, initargs: Any
@@ -140,9 +141,8 @@ class Crew:
                     time.sleep(_RETRY_DELAYS[refusals])
                 thread = dead.replacement
                 if thread is None or thread.refuse():
-                    thread = dead.replacement = WorkerThread(self, dead.name, initializer, initargs)
-                    self.threads.add(thread)
-                    thread.launch(self.stack_size)
+                    thread = dead.replacement = self.make(dead.name, initializer, initargs)
+                    thread.launch()
                 self.core.exit()
                 return
             except (RuntimeError, MemoryError, OSError) as error:  # the system refuses a thread
@@ -175,12 +175,16 @@ class WorkerThread(threading.Thread):
         self._initargs: Any = initargs
         self._has_ended = False  # as it should
         self.replacement: WorkerThread | None = None
-        self.is_lost = False  # in a broken pool: it holds no place among the started
 
-    def launch(self, stack_size: int | None) -> None:
+    def launch(self) -> None:
         """Start the thread without waiting for it; raises what `Thread.start` raises."""
+        crew = self._crew
+        core, stack_size = crew.core, crew.stack_size
         try:
-            _live[self] = self._crew.core
+            crew.threads.add(self)
+            _live[self] = core
+            if _core.is_exiting():  # then nobody may have seen this one: see _at_exit
+                _close_at_exit(self, core)
             # Tasks bring their contexts; a worker has none, also where threads inherit one, and
             # where a tracing tool has patched `start` to pass one on.
             empty = contextvars.Context()
@@ -212,6 +216,14 @@ class WorkerThread(threading.Thread):
         with contextlib.suppress(InvalidStateError):  # done already
             self._gone.set_result(None)
 
+    def is_lost(self) -> bool:
+        """Return whether the thread has given up its place among the started, and has not been
+        replaced.
+        """
+        if self._guard is not None and self._guard.is_lost():
+            return True
+        return self._gone.done() and self._gone.result() is True  # by the guard: see home.c
+
     def is_alive(self) -> bool:
         """Return whether the thread runs."""
         return not self._fate.cancelled() and super().is_alive()
@@ -227,9 +239,7 @@ class WorkerThread(threading.Thread):
     @property
     def _bootstrap(self) -> Callable[[], object]:
         # `start` gives this to the new thread, which begins in C: see home.c
-        return functools.partial(
-            _core.run_thread, self._crew.core, self._fate, self._gone, self._bootstrap_guarded
-        )
+        return _core.Entry(self._crew.core, self._fate, self._gone, self._bootstrap_guarded)
 
     def _bootstrap_guarded(self, guard: Any) -> None:
         self._guard = guard
@@ -255,8 +265,7 @@ class WorkerThread(threading.Thread):
         if crew is None:
             return
         if crew.broken:
-            # nobody runs what was promised to it, or by it
-            self.is_lost = crew.core.lose_worker() or self.is_lost
+            crew.core.lose_worker()  # nobody runs what was promised to it, or by it
         elif not self._has_ended:
             crew.replace(self, self._initializer, self._initargs)
         crew.core.exit()
@@ -300,8 +309,8 @@ def _work(crew: Crew, initializer: Callable[..., object] | None, initargs: tuple
             finally:
                 _break(crew, error)
             return True
-    crew.stillborn = 0
     code = lib.ap_python_worker_run(ffi.cast("void *", core.address))
+    crew.stillborn = 0
     for delay in _RETRY_DELAYS:
         if code != lib.AP_E_NOMEM:
             break
@@ -344,22 +353,16 @@ def _break(crew: Crew, cause: BaseException) -> None:
     core.leave_home()  # what it waits for from now on it does not run itself
     crew.mark_broken(cause)
     core.close()
-    callbacks = []
+    callbacks: list[tuple[Task[Any], Callable[[Any], object]]] = []
     try:
         while True:
-            task = core.take()
-            if task is not None:
-                error = BrokenThreadPool(BROKEN)
-                error.__cause__ = cause
-                callbacks += [(task, each) for each in task._take_callbacks()]
-                # InvalidStateError: it was cancelled, or its submitter ran it itself
-                with contextlib.suppress(InvalidStateError):
-                    task.set_exception(error)
-                core.dealt()
-            elif core.pending:
-                time.sleep(0)  # a submit is between reserving its place and filling it
-            else:
+            error = BrokenThreadPool(BROKEN)
+            error.__cause__ = cause
+            if core.fail_next(error, callbacks):
+                continue
+            if not core.pending:
                 break
+            time.sleep(0)  # a submit is between reserving its place and filling it
     finally:
         for task, callback in callbacks:
             task._give_callback(callback)
@@ -371,36 +374,53 @@ def _at_exit() -> None:
     Of pools that said wait_at_exit=False what is pending is cancelled.  Their workers are left
     alone: one that is asleep stays so, and one that is in a task ends with the interpreter.
     """
-    _core.set_exiting(True)
+    _core.set_exiting(True)  # from here on threads that start do the same: see launch
     for thread, core in list(_live.items()):
-        if thread.daemon:
-            core.cancel_pending(False)
-        else:
-            core.close()
+        _close_at_exit(thread, core)
     while waited := [thread for thread in list(_live) if not thread.daemon]:
         for thread in waited:
             thread.join()
             _live.pop(thread, None)
 
 
-def renew_after_fork() -> bool:
-    """In a forked child, once: leave what there is to the parent; return whether that was now.
+def _close_at_exit(thread: WorkerThread, core: Any) -> None:
+    if thread.daemon:
+        core.cancel_pending(False)
+    else:
+        core.close()
 
-    None of the parent's workers exists, and this thread is the main one.
+
+def begin_child() -> None:
+    """In a forked child, before anything else: what the pools share is the child's now.
+
+    None of the parent's workers exists.  May be interrupted, and is done again then.
     """
-    global _stack_size_lock
-    if not _core.take_fork():
-        return False
+    global _process, _stack_size_lock
+    if _process == os.getpid():
+        return
     _stack_size_lock = threading.RLock()
-    _core.set_main_thread(threading.get_ident())
+    _core.set_main_thread(threading.main_thread().ident or 0)
     me = threading.current_thread()
-    for thread in list(_live):
-        if thread is not me:
-            thread.let_joiners_go()
-    _live.clear()
+    for thread, core in list(_live.items()):
+        if core.is_orphaned:
+            if thread is not me:
+                thread.let_joiners_go()
+            _live.pop(thread, None)
+    _process = os.getpid()
+
+
+def _renew_all() -> None:
+    """In a forked child: renew every pool; one that is not renews itself when it is used."""
+    begin_child()
+    _core.set_main_thread(threading.get_ident())
+    failure = None
     for pool in list(pools.values()):
-        pool._renew()
-    return True
+        try:
+            pool._renew()
+        except BaseException as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def _register_exit() -> None:
@@ -411,7 +431,7 @@ def _register_exit() -> None:
     assert ident is not None
     _core.set_main_thread(ident)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=renew_after_fork)
+        os.register_at_fork(after_in_child=_renew_all)
 
 
 _register_exit()

@@ -50,6 +50,13 @@ class _Collector:
                 callbacks[:] = [each for each in callbacks if each is not self._post]
 
 
+def _done_of(futures: Iterable[F]) -> list[F]:
+    """Return those that are done: in a child that a signal handler has forked nobody tells of the
+    parent's, which are cancelled there.
+    """
+    return [future for future in futures if future.done()]
+
+
 def _run_inline(future: Future[Any]) -> bool:
     """Run a task of this worker's own pool that has not started; whether it was one."""
     return isinstance(future, Task) and future._run_inline()
@@ -119,7 +126,11 @@ def _wait(futures: set[F], timeout: float | None, return_when: str) -> None:
                     return
         while pending:
             done = collector.get(None if end is None else end - time.monotonic())
-            if not done or any(enough(future) for future in done):
+            if done is None:
+                done = _done_of(pending)
+            elif not done:
+                return
+            if any(enough(future) for future in done):
                 return
             pending.difference_update(done)
     finally:
@@ -165,8 +176,9 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
             while candidates and not ready:
                 if _run_inline(candidates.pop()):
                     break
-            ready = collector.get(None if end is None else end - time.monotonic())
-            if not ready:
+            ended = collector.get(None if end is None else end - time.monotonic())
+            ready = _done_of(pending) if ended is None else ended
+            if not ready and ended is not None:
                 raise TimeoutError(f"{len(pending)} (of {total}) futures unfinished")
             pending.difference_update(ready)
             ready.reverse()

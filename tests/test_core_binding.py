@@ -120,7 +120,7 @@ def test_core_refuses_bad_sizes():
 def test_a_core_closes_and_takes():
     pool = core.Core(2)
     assert (pool.pending, pool.started) == (0, 0)
-    assert pool.take() is None
+    assert not pool.take_into([])
     assert pool.cancel_pending(False) is None
     pool.close()
     pool.close()

@@ -383,13 +383,13 @@ def test_a_submit_whose_task_has_run_does_not_raise(monkeypatch, count):
     pool = ThreadPoolExecutor(1)
     ran = []
 
-    def start_worker(number):
+    def make_worker(crew, number):
         for _ in range(count):
             pool._work_queue.get_nowait().run()
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool, "_start_worker", start_worker, raising=False)
+        patch.setattr(pool, "_make_worker", make_worker, raising=False)
         if count == 1:
             tasks = [pool.submit(ran.append, 0)]
         else:

@@ -199,11 +199,14 @@ void ap__word_sleep(ap_atomic_u32 *word, uint32_t value, uint64_t deadline, unsi
 }
 
 int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
+    unsigned forks = ap__forks;
     for (unsigned sleeps = 0;; sleeps++) {
         if (ap_u32_load_acquire(word) != value)
             return 1;
         if (sleeps && PyErr_CheckSignals() < 0)
             return -1;
+        if (forks != ap__forks) /* a signal handler has forked, and this is the child */
+            return 1;
         if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
             return 0;
         ap__word_sleep(word, value, deadline, sleeps);

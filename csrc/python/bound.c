@@ -64,7 +64,7 @@ static int wait_for_place(ap_core *core) {
         }
         ap__word_sleep(&core->pending, seen, AP_FOREVER, sleeps);
         /* (orphaned: a signal handler has forked, and this is the child) */
-        if (ap_u32_load_acquire(&ap__interpreter_state) || ap__core_is_orphaned(core)) {
+        if (ap_u32_load_acquire(&ap__interpreter_exiting) || ap__core_is_orphaned(core)) {
             taken = -1;
             break;
         }

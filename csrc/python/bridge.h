@@ -93,7 +93,7 @@ typedef struct {
 
 extern PyTypeObject *ap__core_type;
 int ap__core_setup(PyObject *module);
-/* In a forked child, which has one thread: marks every core. */
+/* In a forked child, which has one thread: marks every core, and has it refuse tasks. */
 void ap__core_orphan_all(void);
 /* Cancels every queued task. */
 void ap__core_cancel_queued(ap_core_object *self);
@@ -104,7 +104,9 @@ void ap__core_close(ap_core *core);
 void ap__core_trim_promised(ap_core_object *self);
 /* home.c: the core whose worker thread the caller is, from its first line to its last; or NULL. */
 extern _Thread_local ap_core *ap__home;
-extern _Thread_local bool ap__rests; /* the thread looks for a task, or sleeps, or has left */
+/* The calling thread looks for a task from now on, or sleeps, or leaves; or it does not any more.
+ */
+void ap__home_rest(bool rests);
 /* The thread's place among the started ones needs no more care: it has ended as it should. */
 void ap__home_settle(void);
 PyObject *ap__home_exit(PyObject *op, PyObject *ignored); /* methods of Core */
@@ -145,13 +147,13 @@ typedef struct ap_observer {
 typedef struct {
     PyObject_HEAD ap_atomic_u32 state;
     uint16_t nargs;       /* positional arguments, UINT16_MAX: as many as the tuple says; once
-                             handed over, the generation of its core */
+                             handed over, the generation of its core; with `survives`, see there */
     uint8_t failed;       /* outcome is an exception */
     bool isolated : 1;    /* without a context of its own it runs in an empty one */
     bool has_context : 1; /* context is not NULL */
     bool handed_over : 1; /* written and read attached: see run.c */
     bool counted : 1;     /* its submit counted on an idle worker: pool.c */
-    bool survives : 1;    /* in a forked child: it runs in the thread that forked */
+    bool survives : 1;    /* it runs in the thread that forked the child whose number nargs is */
     bool bounded : 1;     /* it holds a place while it is pending: bound.c */
     PyObject *fn;
     PyObject *args;    /* one positional argument, or a tuple; when failed, the traceback */
@@ -229,8 +231,10 @@ extern _Thread_local ap_frame *ap__frames;
 
 /* In a forked child: makes a task that the parent left unfinished read as cancelled. */
 void ap__task_orphan(ap_pytask *task);
+extern unsigned ap__forks; /* how many forks this process and its ancestors are children of */
 static inline void ap__task_check_fork(ap_pytask *task) {
-    if (task->core && ap__core_is_orphaned(task->core) && !task->survives)
+    if (task->core && ap__core_is_orphaned(task->core) &&
+        !(task->survives && task->nargs == (uint16_t)ap__forks))
         ap__task_orphan(task);
 }
 int ap__fork_setup(PyObject *module);
@@ -351,6 +355,9 @@ enum { AP_FROM_PENDING = 1 << AP_PENDING, AP_FROM_RUNNING = 1 << AP_RUNNING };
  * is taken over from `outcome` (stolen).  False, and nothing changed, if the state was another.
  * Attached. */
 bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome, bool failed);
+/* The same but for the callbacks, which are the caller's to call: a list, or NULL. */
+bool ap__task_settle_first(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome,
+                           bool failed, PyObject **callbacks);
 ap_observer *ap__task_observe(ap_pytask *task); /* NULL with MemoryError */
 void ap__observer_free(ap_observer *observer);
 /* `swallow`: whatever the callback raises is logged; else what is no Exception is raised. */
@@ -421,11 +428,7 @@ int ap__pool_setup(PyObject *module);
 int ap__worker_setup(PyObject *module);
 /* Takes one idle worker out of the count; false if there is none.  Attached. */
 bool ap__core_count_on_idle(ap_core *core);
-/* Not 0: no pool takes a task as it is. */
-extern ap_atomic_u32 ap__interpreter_state;
-enum {
-    AP_EXITING = 1,
-    AP_FORKED = 2, /* a child whose pools have not been renewed yet: fork.c */
-};
+/* Not 0: the interpreter exits, and no pool takes a task. */
+extern ap_atomic_u32 ap__interpreter_exiting;
 
 #endif

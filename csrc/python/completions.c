@@ -11,14 +11,16 @@
  *     3  wake if somebody sleeps on it               return it
  *                                                 3  sleep while `sequence` is what 1 loaded
  *
- * A post after 2 changes `sequence` after 1, so 3 does not sleep through it.
+ * A post after 2 changes `sequence` after 1, so 3 does not sleep through it.  In a child that a
+ * signal handler has forked meanwhile nobody posts: it is told to look at the tasks themselves.
  */
 #include "bridge.h"
 
 typedef struct {
     PyObject_HEAD ap_atomic_u32 sequence;
     ap_atomic_u32 sleepers;
-    PyObject *done; /* list of futures */
+    ap_atomic_u32 missed; /* not 0: there was no memory for a post */
+    PyObject *done;       /* list of futures */
 } ap_completions;
 
 PyTypeObject *ap__completions_type;
@@ -40,8 +42,10 @@ void ap__completions_post(PyObject *op, PyObject *future) {
     failed = !self->done || PyList_Append(self->done, future) < 0;
     Py_END_CRITICAL_SECTION();
     Py_XDECREF(fresh);
-    if (failed)
-        PyErr_WriteUnraisable(future);
+    if (failed) {
+        PyErr_Clear();
+        ap_u32_store_release(&self->missed, 1); /* the RMW below publishes it */
+    }
     /* seq_cst pairs with the sleepers RMW in completions_get: one of both sees the other */
     ap_u32_add_seq_cst(&self->sequence, 1);
     if (ap_u32_load_seq_cst(&self->sleepers))
@@ -62,7 +66,9 @@ static PyObject *take_done(ap_completions *self) {
     return done;
 }
 
-/* get(timeout=None): the tasks that ended; an empty list when the timeout passed. */
+/* get(timeout=None): the tasks that ended; an empty list when the timeout passed; None if the
+ * caller has to look for itself: in a child that was forked during the call, or when memory ran
+ * out. */
 static PyObject *completions_get(PyObject *op, PyObject *args) {
     ap_completions *self = (ap_completions *)op;
     PyObject *timeout = NULL;
@@ -72,8 +78,13 @@ static PyObject *completions_get(PyObject *op, PyObject *args) {
         return NULL;
     if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
         return NULL;
+    unsigned forks = ap__forks;
     for (;;) {
         uint32_t sequence = ap_u32_load_acquire(&self->sequence);
+        if (ap_u32_load_acquire(&self->missed)) {
+            ap_u32_store_relaxed(&self->missed, 0);
+            Py_RETURN_NONE;
+        }
         PyObject *done = take_done(self);
         if (done)
             return done;
@@ -86,6 +97,8 @@ static PyObject *completions_get(PyObject *op, PyObject *args) {
         ap_u32_sub_seq_cst(&self->sleepers, 1);
         if (woken < 0)
             return NULL;
+        if (ap__forks != forks)
+            Py_RETURN_NONE;
         if (!woken)
             return PyList_New(0);
     }
@@ -173,7 +186,8 @@ static PyMethodDef completions_methods[] = {
     {"unwatch", completions_unwatch, METH_O, "Take one watch() back."},
     {"post", completions_post, METH_O, "Collect a future of another kind, which has ended."},
     {"get", completions_get, METH_VARARGS,
-     "Take what has ended; wait for the first.  [] when the timeout has passed."},
+     "Take what has ended; wait for the first.  [] when the timeout has passed; None after a "
+     "fork."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -200,7 +214,8 @@ static PyType_Spec completions_spec = {
 };
 
 int ap__completions_setup(PyObject *module) {
-    ap__completions_type = (PyTypeObject *)PyType_FromSpec(&completions_spec);
+    if (!ap__completions_type)
+        ap__completions_type = (PyTypeObject *)PyType_FromSpec(&completions_spec);
     if (!ap__completions_type ||
         PyModule_AddObjectRef(module, "Completions", (PyObject *)ap__completions_type) < 0)
         return -1;

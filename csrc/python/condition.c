@@ -261,7 +261,8 @@ static PyType_Spec condition_spec = {
 };
 
 int ap__condition_setup(PyObject *module) {
-    ap__condition_type = (PyTypeObject *)PyType_FromSpec(&condition_spec);
+    if (!ap__condition_type)
+        ap__condition_type = (PyTypeObject *)PyType_FromSpec(&condition_spec);
     return ap__condition_type
                ? PyModule_AddObjectRef(module, "Condition", (PyObject *)ap__condition_type)
                : -1;

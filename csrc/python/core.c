@@ -55,6 +55,7 @@ static ap_core *core_acquire(void) {
 void ap__core_orphan_all(void) {
     for (ap_core *core = ap_ptr_load_acquire(&made_cores); core; core = core->next_made) {
         ap_u32_or_relaxed(&core->leave, AP_ORPHANED);
+        ap_u32_store_relaxed(&core->refuse, 1);
 #ifdef Py_GIL_DISABLED
         ap_u32_store_relaxed(&core->pins, 0); /* who held them is not here */
 #endif
@@ -142,13 +143,25 @@ void ap__core_cancel(ap_core_object *self, ap_pytask *task) {
     Py_END_CRITICAL_SECTION();
 }
 
+/* A queued task, or NULL.  A push that has reserved its place is waited for: its task may be in a
+ * store buffer still when a look, seq_cst, sees the place.  That ends at once: nothing stops the
+ * pusher on the way from the one to the other. */
+static ap_task *take_or_await(ap_pool *pool) {
+    ap_task *header;
+    while (!(header = ap_pool_take_try(pool)) && ap_pool_pending(pool))
+        ap_cpu_yield();
+    return header;
+}
+
 void ap__core_cancel_queued(ap_core_object *self) {
     ap_task *header;
-    while ((header = ap_pool_take_try(self->core->pool))) {
+    /* orphaned: a callback has forked, and this is the child */
+    while (!ap__core_is_orphaned(self->core) && (header = take_or_await(self->core->pool))) {
         ap_pytask *task = ap__task_from_header(header);
         ap__core_cancel(self, task);
         Py_DECREF(task);
-        ap_pool_dealt(self->core->pool);
+        if (!ap__core_is_orphaned(self->core))
+            ap_pool_dealt(self->core->pool);
     }
 }
 
@@ -236,7 +249,7 @@ bool ap__core_promise_pending(ap_core_object *self) {
     promised = self->promised && PyList_GET_SIZE(self->promised);
     Py_END_CRITICAL_SECTION();
     ap_task *header;
-    while (!promised && (header = ap_pool_take_try(self->core->pool))) {
+    while (!promised && (header = take_or_await(self->core->pool))) {
         ap_pytask *task = ap__task_from_header(header);
         if (ap__task_is_done(task)) {
             Py_DECREF(task);
@@ -268,9 +281,11 @@ static void core_dealloc(PyObject *op) {
         while (ap_u32_load_seq_cst(&core->pins))
             ap_cpu_yield();
 #endif
-        ap_pool_release(core->pool);
-        core->pool = NULL;
-        core_recycle(core);
+        if (!ap__core_is_orphaned(core)) { /* a callback of what was cancelled may have forked */
+            ap_pool_release(core->pool);
+            core->pool = NULL;
+            core_recycle(core);
+        }
         PyErr_Restore(error_type, error, traceback);
     }
     type->tp_free(op);
@@ -335,18 +350,44 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     Py_RETURN_NONE;
 }
 
-static PyObject *core_take_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+/* take_cancelled(into): moves what was collected to the end of the list. */
+static PyObject *core_take_cancelled(PyObject *op, PyObject *into) {
     ap_core_object *self = (ap_core_object *)op;
-    PyObject *list, *fresh = PyList_New(0);
-    if (!fresh)
+    int code = 0;
+    if (!PyList_Check(into)) {
+        PyErr_SetString(PyExc_TypeError, "expected a list");
         return NULL;
+    }
     Py_BEGIN_CRITICAL_SECTION(op);
     /* others may be about to cancel more, which is for the next call */
-    list = self->cancelled;
-    if (list)
-        self->cancelled = fresh;
+    PyObject *list = self->cancelled;
+    if (list) {
+        Py_ssize_t end = PyList_GET_SIZE(into);
+        code = PyList_SetSlice(into, end, end, list);
+        if (code == 0)
+            code = PyList_SetSlice(list, 0, PyList_GET_SIZE(list), NULL);
+    }
     Py_END_CRITICAL_SECTION();
-    return list ? list : fresh;
+    if (code < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* give_cancelled(tasks): for the next take_cancelled. */
+static PyObject *core_give_cancelled(PyObject *op, PyObject *tasks) {
+    ap_core_object *self = (ap_core_object *)op;
+    int code = 0;
+    if (!PyList_Check(tasks)) {
+        PyErr_SetString(PyExc_TypeError, "expected a list");
+        return NULL;
+    }
+    Py_BEGIN_CRITICAL_SECTION(op);
+    if (self->cancelled)
+        code = PyList_SetSlice(self->cancelled, 0, 0, tasks);
+    Py_END_CRITICAL_SECTION();
+    if (code < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 /* wait_quiet(timeout): whether everything that was submitted has ended. */
@@ -388,6 +429,58 @@ static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     task = pop_promised(self);
     Py_END_CRITICAL_SECTION();
     return task ? (PyObject *)task : Py_NewRef(Py_None);
+}
+
+/* fail_next(error, callbacks): takes a task out of the queue and fails it, if it is pending.
+ * Appends (task, callback) for each of its callbacks, which are the caller's to call.  False if the
+ * queue is empty. */
+static PyObject *core_fail_next(PyObject *op, PyObject *args) {
+    PyObject *error, *kept, *callbacks = NULL;
+    if (!PyArg_ParseTuple(args, "OO!", &error, &PyList_Type, &kept))
+        return NULL;
+    PyObject *taken = core_take(op, NULL);
+    if (taken == Py_None) {
+        Py_DECREF(taken);
+        Py_RETURN_FALSE;
+    }
+    ap_pytask *task = (ap_pytask *)taken;
+    /* from PENDING only: who waits for it in a worker may be running it */
+    Py_INCREF(error);
+    if (!ap__task_settle_first(task, AP_FROM_PENDING, AP_FINISHED | AP_OVERRIDE, error, true,
+                               &callbacks)) {
+        Py_DECREF(error);
+        (void)ap__task_cancel(task); /* it is pending still if memory has run out */
+    } else {
+        for (Py_ssize_t i = 0; callbacks && i < PyList_GET_SIZE(callbacks); i++) {
+            PyObject *pair = PyTuple_Pack(2, taken, PyList_GET_ITEM(callbacks, i));
+            if (!pair || PyList_Append(kept, pair) < 0)
+                PyErr_WriteUnraisable(taken);
+            Py_XDECREF(pair);
+        }
+        Py_XDECREF(callbacks);
+    }
+    Py_DECREF(taken);
+    ap_pool_dealt(((ap_core_object *)op)->core->pool);
+    Py_RETURN_TRUE;
+}
+
+/* take_into(list): take() into the list; whether there was one. */
+static PyObject *core_take_into(PyObject *op, PyObject *list) {
+    if (!PyList_Check(list)) {
+        PyErr_SetString(PyExc_TypeError, "expected a list");
+        return NULL;
+    }
+    if (PyList_Append(list, Py_None) < 0) /* room first */
+        return NULL;
+    Py_ssize_t last = PyList_GET_SIZE(list) - 1;
+    PyObject *task = core_take(op, NULL);
+    bool taken = task != Py_None;
+    if (!taken) {
+        Py_DECREF(task);
+        return PyList_SetSlice(list, last, last + 1, NULL) < 0 ? NULL : PyBool_FromLong(false);
+    }
+    (void)PyList_SetItem(list, last, task);
+    return PyBool_FromLong(true);
 }
 
 static PyObject *core_dealt(PyObject *op, PyObject *Py_UNUSED(ignored)) {
@@ -441,9 +534,12 @@ static PyMethodDef core_methods[] = {
     {"close", core_close, METH_NOARGS, "Refuse further tasks; workers leave once all ran."},
     {"cancel_pending", core_cancel_pending, METH_O,
      "Cancel every queued task, and every one that a worker takes from now on; collect them?"},
-    {"take_cancelled", core_take_cancelled, METH_NOARGS, "The tasks that were collected."},
+    {"take_cancelled", core_take_cancelled, METH_O, "Move what was collected into a list."},
+    {"give_cancelled", core_give_cancelled, METH_O, "Give a list of them back."},
     {"wait_quiet", core_wait_quiet, METH_O, "Wait until all has ended; False on timeout."},
-    {"take", core_take, METH_NOARGS, "Take one queued task out of the queue, or None."},
+    {"fail_next", core_fail_next, METH_VARARGS,
+     "Take one queued task out of the queue and fail it; False if there is none."},
+    {"take_into", core_take_into, METH_O, "Take one queued task out, to the end of a list."},
     {"dealt", core_dealt, METH_NOARGS, "A task that was taken has been dealt with."},
     {"exit", ap__home_exit, METH_NOARGS,
      "The calling thread is no longer a worker thread, and its place is settled."},
@@ -458,7 +554,12 @@ static PyMethodDef core_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *core_is_orphaned(PyObject *op, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong(ap__core_is_orphaned(((ap_core_object *)op)->core));
+}
+
 static PyGetSetDef core_getset[] = {
+    {"is_orphaned", core_is_orphaned, NULL, "Whether it is the parent's: fork.c.", NULL},
     {"pending", core_pending, NULL, "Tasks queued and not taken by a worker.", NULL},
     {"blocked", core_blocked, NULL, "Threads that wait for a place: max_pending.", NULL},
     {"leave", core_leave, NULL, "Workers that fault_end_workers has yet to end.", NULL},
@@ -487,6 +588,7 @@ static PyType_Spec core_spec = {
 };
 
 int ap__core_setup(PyObject *module) {
-    ap__core_type = (PyTypeObject *)PyType_FromSpec(&core_spec);
+    if (!ap__core_type)
+        ap__core_type = (PyTypeObject *)PyType_FromSpec(&core_spec);
     return ap__core_type ? PyModule_AddObjectRef(module, "Core", (PyObject *)ap__core_type) : -1;
 }

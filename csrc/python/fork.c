@@ -9,13 +9,15 @@
  * thread leaves the worker loop.
  *
  * The marks are set inside fork() itself, by a handler of the C library, before any Python code
- * runs in the child.  The fresh cores are made by a hook of os.register_at_fork, or by the first
- * submit of a hook that was registered before ours (pool.c: AP_FORKED).
+ * runs in the child.  An orphaned core refuses tasks; whoever then asks the pool why has it renewed
+ * (pool.c).  A hook of os.register_at_fork renews all pools; nothing depends on its running, or on
+ * its getting to the end.
  */
 #include "sync/fork.h"
 #include "bridge.h"
 
 _Thread_local ap_frame *ap__frames;
+unsigned ap__forks;
 
 void ap__task_orphan(ap_pytask *task) {
     ap_observer *fresh = NULL;
@@ -46,30 +48,25 @@ void ap__task_orphan(ap_pytask *task) {
 static void begin_child(void) {
     ap_wait_after_fork();
     ap__home = NULL; /* the thread of a worker lives on as the child's main thread */
-    for (ap_frame *frame = ap__frames; frame; frame = frame->outer)
-        frame->task->survives = true;
+    ap__hooks.main_thread = PyThread_get_thread_ident();
+    ap_u32_store_relaxed(&ap__sleeping, 0);
     ap__core_orphan_all();
-    ap_u32_or_relaxed(&ap__interpreter_state, AP_FORKED);
+    ap__forks++;
+    /* by number: those of the thread that forked the parent, if it is another, end with it */
+    for (ap_frame *frame = ap__frames; frame; frame = frame->outer) {
+        frame->task->survives = true;
+        frame->task->nargs = (uint16_t)ap__forks; /* its call has been made */
+    }
 }
 
-/* take_fork(): whether this is a child that has not asked yet, so that the pools are to be renewed.
- */
-static PyObject *take_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
-    uint32_t before = ap_u32_and_relaxed(&ap__interpreter_state, ~(uint32_t)AP_FORKED);
-    return PyBool_FromLong((before & AP_FORKED) != 0);
-}
-
-static PyMethodDef functions[] = {
-    {"take_fork", take_fork, METH_NOARGS, "Whether this is a forked child; once True, then False."},
-    {NULL, NULL, 0, NULL},
-};
-
-int ap__fork_setup(PyObject *module) {
-    int error = ap_fork_watch(begin_child);
+int ap__fork_setup(PyObject *Py_UNUSED(module)) {
+    static bool watches;
+    int error = watches ? 0 : ap_fork_watch(begin_child);
+    watches = !error;
     if (error) {
         errno = error;
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
-    return PyModule_AddFunctions(module, functions);
+    return 0;
 }

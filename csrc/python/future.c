@@ -432,19 +432,7 @@ PyObject *ap__future_repr(PyObject *op) {
     return text;
 }
 
-/* The callbacks, which the caller gives back with _give_callback once the task is done. */
-static PyObject *task_take_callbacks(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    PyObject *taken = NULL;
-    Py_BEGIN_CRITICAL_SECTION(op);
-    ap_observer *observer = ((ap_pytask *)op)->observer;
-    if (observer) {
-        taken = observer->callbacks;
-        observer->callbacks = NULL;
-    }
-    Py_END_CRITICAL_SECTION();
-    return taken ? taken : PyList_New(0);
-}
-
+/* A callback that fail_next has taken: it is called now. */
 static PyObject *task_give_callback(PyObject *op, PyObject *fn) {
     return ap__task_add_done_callback(op, fn, true);
 }
@@ -491,7 +479,6 @@ PyMethodDef ap__future_methods[] = {
     {"_take_call", task_take_call, METH_NOARGS, NULL},
     {"_run_inline", task_run_inline, METH_NOARGS, NULL},
     {"_has_failed", task_has_failed, METH_NOARGS, NULL},
-    {"_take_callbacks", task_take_callbacks, METH_NOARGS, NULL},
     {"_give_callback", task_give_callback, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -8,19 +8,32 @@
  * the guard lets go of those who wait for the thread's end.  (The thread's last line has the guard
  * do so already: where the stack is very small, Python 3.14 and later leave the dying state's
  * objects alone.)
+ *
+ * Before the guard is in place there is the entry, which the interpreter calls as the thread's
+ * function.  If memory runs out on the way to that call, the entry dies in the new thread without
+ * having been called, and gives the place up.  From the start to the end nothing here that has to
+ * happen allocates.
  */
 #include "bridge.h"
 
 typedef struct {
     PyObject_HEAD ap_core_object *core; /* NULL: settled */
-    PyObject *gone;                     /* a Task, to be ended */
-    bool *rests;                        /* ap__rests of the thread; NULL once it has ended */
+    ap_pytask *gone;                    /* ended when the thread is; True: its place was given up */
+    ap_atomic_u32 rests;                /* the thread looks for a task, or sleeps, or has left */
+    ap_atomic_u32 lost;                 /* the place was given up, and the thread not replaced */
 } guard;
 
+typedef struct {
+    PyObject_HEAD ap_core_object *core;
+    ap_pytask *fate; /* started by the thread, or cancelled by who keeps it from running */
+    ap_pytask *gone;
+    PyObject *body;      /* called as body(guard) */
+    unsigned long maker; /* the thread that made it, and starts the other */
+} entry;
+
 _Thread_local ap_core *ap__home;
-_Thread_local bool ap__rests;
 static _Thread_local guard *own_guard; /* the thread state's reference */
-static PyTypeObject *guard_type;
+static PyTypeObject *guard_type, *entry_type;
 
 void ap__home_settle(void) {
     if (own_guard)
@@ -38,15 +51,15 @@ static void lose_worker(ap_core_object *self) {
 }
 
 /* The calling thread ends. */
-static void leave(ap_core_object *unsettled, PyObject *gone) {
-    if (unsettled && !ap__core_is_orphaned(unsettled->core))
+static void leave(ap_core_object *unsettled, ap_pytask *gone) {
+    bool lost = unsettled && !ap__core_is_orphaned(unsettled->core);
+    if (lost)
         lose_worker(unsettled);
-    PyObject *none = PyObject_CallMethod(gone, "set_result", "O", Py_None);
-    if (!none && PyErr_ExceptionMatches(ap__hooks.invalid_state_error))
-        PyErr_Clear(); /* it was started by a submit that a fork interrupted: _threads.py */
-    else if (!none)
-        PyErr_WriteUnraisable(gone);
-    Py_XDECREF(none);
+    /* not if it was started by a submit that a fork interrupted: _threads.py has ended it */
+    if (ap__task_start(gone)) {
+        gone->outcome = Py_NewRef(lost ? Py_True : Py_None);
+        ap__task_publish(gone);
+    }
 }
 
 /* Not in a forked child, nor at the end of the interpreter, which free the states of others. */
@@ -54,9 +67,8 @@ static void guard_end(guard *self) {
     if (!self || own_guard != self)
         return;
     own_guard = NULL;
-    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
-    self->rests = NULL;
-    Py_END_CRITICAL_SECTION();
+    ap__home = NULL;
+    ap_u32_store_relaxed(&self->rests, 1);
     ap__context_forget();
     leave(self->core, self->gone);
 }
@@ -71,18 +83,23 @@ static void guard_dealloc(PyObject *op) {
     Py_DECREF(type);
 }
 
+void ap__home_rest(bool rests) {
+    if (own_guard)
+        ap_u32_store_relaxed(&own_guard->rests, rests);
+}
+
 /* Whether the thread runs something: a task, a callback, its initializer.  By any thread. */
 static PyObject *guard_is_busy(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    guard *self = (guard *)op;
-    bool is_busy;
-    Py_BEGIN_CRITICAL_SECTION(op);
-    is_busy = self->rests && !*(volatile bool *)self->rests;
-    Py_END_CRITICAL_SECTION();
-    return PyBool_FromLong(is_busy);
+    return PyBool_FromLong(!ap_u32_load_relaxed(&((guard *)op)->rests));
+}
+
+/* By any thread. */
+static PyObject *guard_is_lost(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(ap_u32_load_relaxed(&((guard *)op)->lost) != 0);
 }
 
 /* The calling thread is one of the core's; `gone` is a Task to end at its end. */
-static guard *enter(ap_core_object *core, PyObject *gone) {
+static guard *enter(ap_core_object *core, ap_pytask *gone) {
     PyObject *state = PyThreadState_GetDict();
     guard *fresh = state ? (guard *)guard_type->tp_alloc(guard_type, 0) : NULL;
     if (!fresh || PyDict_SetItem(state, (PyObject *)guard_type, (PyObject *)fresh) < 0) {
@@ -93,8 +110,7 @@ static guard *enter(ap_core_object *core, PyObject *gone) {
         return NULL;
     }
     fresh->core = (ap_core_object *)Py_NewRef(core);
-    fresh->gone = Py_NewRef(gone);
-    fresh->rests = &ap__rests;
+    fresh->gone = (ap_pytask *)Py_NewRef(gone);
     own_guard = fresh;
     ap__home = core->core;
     ap__stack_measure();
@@ -104,7 +120,7 @@ static guard *enter(ap_core_object *core, PyObject *gone) {
 PyObject *ap__home_exit(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored)) {
     ap__home = NULL;
     ap__home_settle();
-    ap__rests = true; /* all that is left to do is to end */
+    ap__home_rest(true); /* all that is left to do is to end */
     Py_RETURN_NONE;
 }
 
@@ -117,6 +133,7 @@ PyObject *ap__home_lose(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     bool unsettled = own_guard && own_guard->core;
     if (unsettled) {
         ap__home_settle();
+        ap_u32_store_relaxed(&own_guard->lost, 1);
         lose_worker((ap_core_object *)op);
     }
     return PyBool_FromLong(unsettled);
@@ -126,20 +143,36 @@ PyObject *ap__home_is(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(ap__home == ((ap_core_object *)op)->core);
 }
 
-/* run_thread(core, fate, gone, body): what a worker thread starts with.  Unless `fate` was
- * cancelled: calls body(guard) with the guard in place, and has it end the thread's part. */
-static PyObject *run_thread(PyObject *Py_UNUSED(module), PyObject *args) {
+/* Entry(core, fate, gone, body) */
+static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     PyObject *core, *fate, *gone, *body;
-    if (!PyArg_ParseTuple(args, "O!OOO", ap__core_type, &core, &fate, &gone, &body))
+    if (kwargs && PyDict_GET_SIZE(kwargs)) {
+        PyErr_SetString(PyExc_TypeError, "Entry() takes no keyword arguments");
         return NULL;
-    PyObject *runs = PyObject_CallMethod(fate, "set_running_or_notify_cancel", NULL);
-    if (runs != Py_True)
-        return runs;
-    Py_DECREF(runs);
-    guard *own = enter((ap_core_object *)core, gone);
+    }
+    if (!PyArg_ParseTuple(args, "O!O!O!O", ap__core_type, &core, ap__task_base_type, &fate,
+                          ap__task_base_type, &gone, &body))
+        return NULL;
+    entry *self = (entry *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->core = (ap_core_object *)Py_NewRef(core);
+    self->fate = (ap_pytask *)Py_NewRef(fate);
+    self->gone = (ap_pytask *)Py_NewRef(gone);
+    self->body = Py_NewRef(body);
+    self->maker = PyThread_get_thread_ident();
+    return (PyObject *)self;
+}
+
+/* In the new thread: runs its body with the guard in place, unless it was kept from running. */
+static PyObject *entry_call(PyObject *op, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) {
+    entry *self = (entry *)op;
+    if (!ap__task_start(self->fate))
+        Py_RETURN_NONE;
+    guard *own = enter(self->core, self->gone);
     if (!own)
         return NULL;
-    PyObject *result = PyObject_CallOneArg(body, (PyObject *)own);
+    PyObject *result = PyObject_CallOneArg(self->body, (PyObject *)own);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     guard_end(own);
@@ -148,13 +181,27 @@ static PyObject *run_thread(PyObject *Py_UNUSED(module), PyObject *args) {
     return result;
 }
 
-static PyMethodDef functions[] = {
-    {"run_thread", run_thread, METH_VARARGS, "What a worker thread starts with."},
-    {NULL, NULL, 0, NULL},
-};
+static void entry_dealloc(PyObject *op) {
+    entry *self = (entry *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    /* in the maker: the thread did not start, which the maker hears of */
+    if (self->maker != PyThread_get_thread_ident() && ap__task_start(self->fate)) {
+        PyObject *error_type, *error, *traceback;
+        PyErr_Fetch(&error_type, &error, &traceback);
+        leave(self->core, self->gone);
+        PyErr_Restore(error_type, error, traceback);
+    }
+    Py_DECREF(self->core);
+    Py_DECREF(self->fate);
+    Py_DECREF(self->gone);
+    Py_DECREF(self->body);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
 
 static PyMethodDef guard_methods[] = {
     {"is_busy", guard_is_busy, METH_NOARGS, "Whether the thread runs something."},
+    {"is_lost", guard_is_lost, METH_NOARGS, "Whether the thread's place was given up."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -172,7 +219,27 @@ static PyType_Spec guard_spec = {
     .slots = guard_slots,
 };
 
+static PyType_Slot entry_slots[] = {
+    {Py_tp_doc, "Entry(core, fate, gone, body): what a worker thread starts with."},
+    {Py_tp_new, entry_new},
+    {Py_tp_call, entry_call},
+    {Py_tp_dealloc, entry_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec entry_spec = {
+    .name = "affinitypool._core.Entry",
+    .basicsize = sizeof(entry),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = entry_slots,
+};
+
 int ap__home_setup(PyObject *module) {
-    guard_type = (PyTypeObject *)PyType_FromSpec(&guard_spec);
-    return guard_type ? PyModule_AddFunctions(module, functions) : -1;
+    if (!guard_type)
+        guard_type = (PyTypeObject *)PyType_FromSpec(&guard_spec);
+    if (!entry_type)
+        entry_type = (PyTypeObject *)PyType_FromSpec(&entry_spec);
+    if (!guard_type || !entry_type)
+        return -1;
+    return PyModule_AddObjectRef(module, "Entry", (PyObject *)entry_type);
 }

@@ -42,11 +42,14 @@ static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag) {
     int exiting = PyObject_IsTrue(flag);
     if (exiting < 0)
         return NULL;
-    if (exiting)
-        ap_u32_or_acq_rel(&ap__interpreter_state, AP_EXITING);
-    else
-        ap_u32_and_acq_rel(&ap__interpreter_state, ~(uint32_t)AP_EXITING);
+    ap_u32_store_seq_cst(&ap__interpreter_exiting, (uint32_t)exiting);
     Py_RETURN_NONE;
+}
+
+/* Whether set_exiting(True) came before.  seq_cst, as the store there: who starts a thread makes it
+ * known and asks this; who exits says so and looks at the threads; one of both sees the other. */
+static PyObject *is_exiting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(ap_u32_load_seq_cst(&ap__interpreter_exiting) != 0);
 }
 
 /* in_worker(): whether the calling thread is a worker thread of some pool. */
@@ -67,11 +70,14 @@ static PyMethodDef functions[] = {
     {"configure", configure, METH_VARARGS, "Give the bridge what it needs of the Python layer."},
     {"set_main_thread", set_main_thread, METH_O, "Tell which thread runs signal handlers."},
     {"set_exiting", set_exiting, METH_O, "Whether submits are refused: the interpreter exits."},
+    {"is_exiting", is_exiting, METH_NOARGS, "Whether the interpreter exits."},
     {"in_worker", in_worker, METH_NOARGS, "Whether this is a worker thread of some pool."},
     {"seconds", seconds, METH_O, "A timeout as a float, or None; ValueError or TypeError."},
     {NULL, NULL, 0, NULL},
 };
 
+/* More than once if the package is imported again after it was dropped from sys.modules: the types
+ * stay the same, so that pools and tasks of the first import live on. */
 int ap_python_bind(void *pointer) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *module = (PyObject *)pointer;

@@ -181,6 +181,20 @@ static void tell_waiters(ap_pytask *task, PyObject *waiters, const char *method)
 }
 
 bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome, bool failed) {
+    PyObject *callbacks;
+    if (!ap__task_settle_first(task, from, to, outcome, failed, &callbacks))
+        return false;
+    for (Py_ssize_t i = 0; callbacks && i < PyList_GET_SIZE(callbacks); i++) {
+        PyObject *fn = Py_NewRef(PyList_GET_ITEM(callbacks, i)); /* users may hold the list */
+        call_back(task, fn, true);
+        Py_DECREF(fn);
+    }
+    Py_XDECREF(callbacks);
+    return true;
+}
+
+bool ap__task_settle_first(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome,
+                           bool failed, PyObject **callbacks_out) {
     PyObject *condition = NULL, *waiters = NULL, *callbacks = NULL, *watchers = NULL;
     ap_observer *observer = NULL;
     uint32_t before = 0;
@@ -265,12 +279,7 @@ bool ap__task_settle(ap_pytask *task, unsigned from, uint32_t to, PyObject *outc
         ap_wake_u32(&task->state, UINT32_MAX);
     for (Py_ssize_t i = 0; watchers && i < PyList_GET_SIZE(watchers); i++)
         ap__completions_post(PyList_GET_ITEM(watchers, i), (PyObject *)task);
-    for (Py_ssize_t i = 0; callbacks && i < PyList_GET_SIZE(callbacks); i++) {
-        PyObject *fn = Py_NewRef(PyList_GET_ITEM(callbacks, i)); /* users may hold the list */
-        call_back(task, fn, true);
-        Py_DECREF(fn);
-    }
     Py_XDECREF(watchers);
-    Py_XDECREF(callbacks);
+    *callbacks_out = callbacks;
     return true;
 }

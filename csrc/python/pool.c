@@ -24,21 +24,38 @@
 #include "bridge.h"
 
 typedef struct {
-    PyObject_HEAD ap_core_object *core; /* set once by _bind */
+    PyObject_HEAD ap_core_object *core; /* NULL until _bind; another one in a forked child */
+    PyObject *crew;                     /* who starts threads for that core: _threads.py */
 } ap_pool_base;
 
-ap_atomic_u32 ap__interpreter_state;
+ap_atomic_u32 ap__interpreter_exiting;
 
 #define METHOD(f) ((PyCFunction)(void (*)(void))(f))
 
 static _Thread_local unsigned starting_threads; /* nested, if one interrupts another */
 
-/* Raises the reason why the pool takes no tasks, and returns -1; or 0: it was one of the parent's,
- * and has been renewed, so that the caller is to try again. */
-static int refuse(PyObject *op) {
-    PyObject *none = PyObject_CallMethod(op, "_renew_or_raise", NULL);
+/* In a forked child: gives the pool a core of its own, if it has the parent's. */
+static int renew(PyObject *op) {
+    PyObject *none = PyObject_CallMethod(op, "_renew", NULL);
     Py_XDECREF(none);
     return none ? 0 : -1;
+}
+
+static bool is_orphaned(PyObject *op) {
+    ap_core_object *object = ((ap_pool_base *)op)->core;
+    return object && ap__core_is_orphaned(object->core);
+}
+
+/* Raises the reason why the pool takes no tasks, and returns -1; or 0: its core was the parent's,
+ * and has been renewed, so that the caller is to try again. */
+static int refuse(PyObject *op) {
+    if (is_orphaned(op))
+        return renew(op);
+    PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
+    if (none)
+        PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
+    Py_XDECREF(none);
+    return -1;
 }
 
 /* The pool's core if it takes tasks; NULL with the exception that says why it does not. */
@@ -50,7 +67,7 @@ static ap_core *open_core(PyObject *op) {
         return NULL;
     }
     while (ap_u32_load_acquire(&object->core->refuse) |
-           ap_u32_load_acquire(&ap__interpreter_state)) {
+           ap_u32_load_acquire(&ap__interpreter_exiting)) {
         if (refuse(op) < 0)
             return NULL;
         object = ((ap_pool_base *)op)->core;
@@ -61,8 +78,8 @@ static ap_core *open_core(PyObject *op) {
 /* Turns a failed push into an exception. */
 static void push_failed(PyObject *op, int code) {
     if (code == AP_E_CLOSED) {
-        if (refuse(op) == 0)
-            PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
+        if (refuse(op) == 0) /* the fork came between the look and the push */
+            PyErr_SetString(PyExc_RuntimeError, "the pool was forked in the middle of a submit");
     } else {
         PyErr_SetString(ap__hooks.submit_error, "out of memory: the task was not queued");
     }
@@ -89,10 +106,39 @@ static bool is_starting_up(ap_core *core) {
     return ap_u32_load_relaxed(&core->started) < core->max_workers;
 }
 
-/* Takes a place among the started threads, and has the Python layer start one.  1: it did; 0: there
- * is no place; -1: exception, and the place is given back, with *others the threads that are left;
- * -2: exception, and this is a forked child, in which the core is the parent's. */
+/* What has to be done is tried so often, if each time an interrupt strikes. */
+#define INTERRUPTS_MOST 16
+
+/* Of a thread that did not start as it should: whether it never will, nor run anything. */
+static bool is_refused(PyObject *thread) {
+    ap_pytask *fate = (ap_pytask *)PyObject_GetAttrString(thread, "_fate");
+    bool refused = false;
+    if (fate) {
+        (void)ap__task_cancel(fate); /* perhaps it was before; not if the thread has started it */
+        refused = (ap_u32_load_acquire(&fate->state) & AP_STATE) == AP_CANCELLED;
+        Py_DECREF(fate);
+    }
+    PyErr_Clear();
+    /* the rest is to clean up; an interrupt of that is none of the caller's */
+    for (int i = 0; refused && i < INTERRUPTS_MOST; i++) {
+        PyObject *done = PyObject_CallMethod(thread, "refuse", NULL);
+        if (done) {
+            Py_DECREF(done);
+            break;
+        }
+        PyErr_Clear();
+    }
+    return refused;
+}
+
+/* Takes a place among the started threads, and starts one.  1: it did; 0: there is no place; -1:
+ * exception, with *others the threads that are there; -2: exception, and this is a forked child, in
+ * which the core is the parent's.
+ *
+ * Whatever an interrupt has struck, the place is given back exactly if the thread can be kept
+ * from running: its fate is decided by one step, here or in the thread (home.c). */
 static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
+    ap_pool_base *self = (ap_pool_base *)op;
     uint32_t started = ap_u32_load_relaxed(&core->started);
     do {
         if (started >= core->max_workers)
@@ -100,17 +146,35 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
     } while (!ap_u32_cas_seq_cst(&core->started, &started, started + 1));
 
     starting_threads++;
-    PyObject *none = PyObject_CallMethod(op, "_start_worker", "I", (unsigned int)started);
+    PyObject *none = NULL, *crew = self->core->core == core ? Py_XNewRef(self->crew) : NULL;
+    PyObject *thread =
+        crew ? PyObject_CallMethod(op, "_make_worker", "OI", crew, (unsigned int)started) : NULL;
+    if (thread)
+        none = PyObject_CallMethod(thread, "launch", NULL);
     starting_threads--;
+    Py_XDECREF(crew);
     if (none) {
         Py_DECREF(none);
+        Py_DECREF(thread);
         return 1;
     }
+    if (!PyErr_Occurred()) /* there is another core, as there was a fork before we came here */
+        PyErr_SetString(PyExc_RuntimeError, "the pool was forked in the middle of a submit");
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    bool refused = !thread || is_refused(thread);
+    Py_XDECREF(thread);
+    int code = -1;
     if (ap__core_is_orphaned(core)) /* a fork in the middle: the tasks are the parent's too */
-        return -2;
-    /* pairs with has_no_threads: who pushed before is seen by the look at the queue that follows */
-    *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
-    return -1;
+        code = -2;
+    else if (refused)
+        /* pairs with has_no_threads: who pushed before is seen by the look at the queue that
+         * follows */
+        *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
+    else
+        *others = 1; /* it runs all the same */
+    PyErr_Restore(type, error, traceback);
+    return code;
 }
 
 /* Whether no thread is left, or about to start, that could run what is queued. */
@@ -130,9 +194,6 @@ static inline bool is_stranded(ap_core *core) {
     return false;
 #endif
 }
-
-/* Starts are tried so often for others, if each is interrupted. */
-#define INTERRUPTS_MOST 16
 
 /* After an interrupted start that has left the pool without threads: others may have submitted
  * meanwhile, and rely on it. */
@@ -189,6 +250,9 @@ static int start_worker(PyObject *op, ap_core *core, ap_task *const *tasks, size
     return -1;
 }
 
+static PyObject *pool_submit(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames);
+
 /* Makes a task and queues it. */
 static PyObject *enqueue(PyObject *op, ap_core *core, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames) {
@@ -203,6 +267,11 @@ static PyObject *enqueue(PyObject *op, ap_core *core, PyObject *const *args, Py_
     task->counted = starting_up && ap__core_count_on_idle(core);
     bool needs_worker = starting_up && !task->counted;
     AP_POINT("submit-push");
+    if (AP_UNLIKELY(ap__core_is_orphaned(core))) { /* a finalizer has forked: start again */
+        ap__task_unqueue(task);
+        Py_DECREF(task);
+        return pool_submit(op, args, nargs, kwnames);
+    }
     int code = ap_pool_push(core->pool, &task->header);
     AP_POINT("submit-pushed");
     if (code < 0) {
@@ -311,8 +380,30 @@ static int batch_grow(batch *self) {
     return 0;
 }
 
+/* Lets go of the tasks that wait. */
+static void batch_drop(batch *self) {
+    for (size_t i = 0; i < self->count; i++)
+        ap__task_unqueue(ap__task_from_header(self->waiting[i]));
+    self->count = 0;
+}
+
+/* Where the iterator has forked, and this is the child: what waits is the parent's. -1 with an
+ * exception. */
+static int batch_check_fork(batch *self) {
+    if (AP_LIKELY(!ap__core_is_orphaned(self->core)))
+        return 0;
+    batch_drop(self);
+    ap_core *core = open_core(self->pool);
+    if (!core)
+        return -1;
+    self->core = core;
+    return 0;
+}
+
 /* Publishes the waiting tasks: all or none. */
 static int batch_publish(batch *self) {
+    if (batch_check_fork(self) < 0)
+        return -1;
     size_t count = self->count;
     if (!count)
         return 0;
@@ -338,8 +429,7 @@ static int batch_publish(batch *self) {
 }
 
 static void batch_free(batch *self) {
-    for (size_t i = 0; i < self->count; i++)
-        ap__task_unqueue(ap__task_from_header(self->waiting[i]));
+    batch_drop(self);
     PyMem_Free(self->waiting);
 }
 
@@ -370,12 +460,13 @@ static PyObject *pool_submit_rows(PyObject *op, PyObject *args) {
         return NULL;
     }
     bool isolated = core->isolated;
-    size_t published = 0;
+    size_t published = 0, seen = 0;
     uint64_t oldest = 0;
     PyObject *item;
     while ((item = PyIter_Next(iterator))) {
         ap_pytask *task = NULL;
-        if (batch_grow(&self) == 0) {
+        if (batch_check_fork(&self) == 0 && batch_grow(&self) == 0) {
+            core = self.core;
             if (star && PyTuple_Check(item))
                 task = ap__task_new(core, fn, ((PyTupleObject *)item)->ob_item,
                                     (size_t)PyTuple_GET_SIZE(item), NULL, isolated);
@@ -385,6 +476,17 @@ static PyObject *pool_submit_rows(PyObject *op, PyObject *args) {
         Py_DECREF(item);
         if (!task)
             goto fail;
+        /* a builtin iterator never enters the eval loop, where signals are handled and others let
+         * run; what that raises is the caller's */
+        if (AP_UNLIKELY(++seen % BATCH == 0)) {
+            PyObject *none = PyObject_CallNoArgs(ap__hooks.breathe);
+            if (!none) {
+                ap__task_unqueue(task);
+                Py_DECREF(task);
+                goto fail;
+            }
+            Py_DECREF(none);
+        }
         self.waiting[self.count++] = &task->header;
         int appended = PyList_Append(self.tasks, (PyObject *)task);
         Py_DECREF(task);
@@ -422,44 +524,78 @@ fail:
 
 /* ---- the object ------------------------------------------------------------------------ */
 
+/* _bind(core, crew, fresh): sets both, and returns whether it did.  `fresh`: the pool has none yet;
+ * else it has the parent's, and this is a forked child. */
 static PyObject *pool_bind(PyObject *op, PyObject *args) {
     ap_pool_base *self = (ap_pool_base *)op;
-    PyObject *core;
-    if (!PyArg_ParseTuple(args, "O!", ap__core_type, &core))
+    PyObject *core, *crew;
+    int fresh;
+    if (!PyArg_ParseTuple(args, "O!Op", ap__core_type, &core, &crew, &fresh))
         return NULL;
-    if (self->core) {
+    if (!ap__task_type) {
+        PyErr_SetString(PyExc_RuntimeError, "affinitypool._task has not been imported");
+        return NULL;
+    }
+    if (fresh && self->core) {
         PyErr_SetString(PyExc_RuntimeError, "the pool is initialised already");
         return NULL;
     }
-    self->core = (ap_core_object *)Py_NewRef(core);
-    Py_RETURN_NONE;
+    PyObject *old_core = NULL, *old_crew = NULL;
+    bool bound = false;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    if (fresh || is_orphaned(op)) {
+        old_core = (PyObject *)self->core;
+        old_crew = self->crew;
+        self->core = (ap_core_object *)Py_NewRef(core);
+        self->crew = Py_NewRef(crew);
+        bound = true;
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(old_core);
+    Py_XDECREF(old_crew);
+    return PyBool_FromLong(bound);
 }
 
-/* _rebind(core): in a forked child: a fresh core in place of the parent's. */
-static PyObject *pool_rebind(PyObject *op, PyObject *core) {
+static PyObject *pool_is_orphaned(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(is_orphaned(op));
+}
+
+/* One of the two, in a forked child that of the child. */
+static PyObject *pool_part(PyObject *op, bool crew) {
     ap_pool_base *self = (ap_pool_base *)op;
-    if (!PyObject_TypeCheck(core, ap__core_type)) {
-        PyErr_SetString(PyExc_TypeError, "expected a Core");
+    if (AP_UNLIKELY(is_orphaned(op)) && renew(op) < 0)
         return NULL;
-    }
-    Py_XSETREF(self->core, (ap_core_object *)Py_NewRef(core));
-    Py_RETURN_NONE;
+    PyObject *part;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    part = Py_XNewRef(crew ? self->crew : (PyObject *)self->core);
+    Py_END_CRITICAL_SECTION();
+    if (!part)
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the pool is not initialised: call super().__init__() first");
+    return part;
 }
 
 static PyObject *pool_get_core(PyObject *op, void *Py_UNUSED(closure)) {
-    if ((ap_u32_load_acquire(&ap__interpreter_state) & AP_FORKED) && refuse(op) < 0)
-        return NULL;
-    PyObject *core = (PyObject *)((ap_pool_base *)op)->core;
-    if (core)
-        return Py_NewRef(core);
-    PyErr_SetString(PyExc_RuntimeError,
-                    "the pool is not initialised: call super().__init__() first");
-    return NULL;
+    return pool_part(op, false);
+}
+
+static PyObject *pool_get_crew(PyObject *op, void *Py_UNUSED(closure)) {
+    return pool_part(op, true);
+}
+
+/* The crew as it is, in a forked child perhaps the parent's; None if there is none. */
+static PyObject *pool_present_crew(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    PyObject *crew;
+    Py_BEGIN_CRITICAL_SECTION(op);
+    crew = Py_XNewRef(((ap_pool_base *)op)->crew);
+    Py_END_CRITICAL_SECTION();
+    return crew ? crew : Py_NewRef(Py_None);
 }
 
 static int pool_traverse(PyObject *op, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(((ap_pool_base *)op)->core);
+    Py_VISIT(((ap_pool_base *)op)->crew);
     return 0;
 }
 
@@ -468,9 +604,11 @@ static void pool_dealloc(PyObject *op) {
     PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     if (self->core) {
-        ap__core_close(self->core->core);
+        if (!is_orphaned(op))
+            ap__core_close(self->core->core);
         Py_CLEAR(self->core);
     }
+    Py_CLEAR(self->crew);
     type->tp_free(op);
     Py_DECREF(type);
 }
@@ -490,12 +628,14 @@ static PyMethodDef pool_methods[] = {
      "PendingLimitError, at once, when max_pending tasks have not started, whatever on_full is."},
     {"_submit_rows", pool_submit_rows, METH_VARARGS, NULL},
     {"_bind", pool_bind, METH_VARARGS, NULL},
-    {"_rebind", pool_rebind, METH_O, NULL},
+    {"_is_orphaned", pool_is_orphaned, METH_NOARGS, NULL},
+    {"_present_crew", pool_present_crew, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef pool_getset[] = {
     {"_core", pool_get_core, NULL, NULL, NULL},
+    {"_crew", pool_get_crew, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -527,10 +667,9 @@ static PyMethodDef functions[] = {
 };
 
 int ap__pool_setup(PyObject *module) {
-    PyObject *type = PyType_FromSpec(&pool_spec);
-    if (!type)
+    static PyObject *type;
+    if (!type && !(type = PyType_FromSpec(&pool_spec)))
         return -1;
     int code = PyModule_AddObjectRef(module, "PoolBase", type);
-    Py_DECREF(type);
     return code < 0 ? code : PyModule_AddFunctions(module, functions);
 }

@@ -210,7 +210,8 @@ static PyMethodDef functions[] = {
 int ap__task_setup(PyObject *module) {
     if (PyModule_AddFunctions(module, functions) < 0)
         return -1;
-    ap__task_base_type = (PyTypeObject *)PyType_FromSpec(&task_spec);
+    if (!ap__task_base_type)
+        ap__task_base_type = (PyTypeObject *)PyType_FromSpec(&task_spec);
     return ap__task_base_type
                ? PyModule_AddObjectRef(module, "TaskBase", (PyObject *)ap__task_base_type)
                : -1;

@@ -25,6 +25,8 @@
 /* About 2 to 4 us: how long a submitter needs to get from its submit into a wait. */
 #define HANDOVER_PAUSES 80
 
+#define EVAL_EVENTS 0xff /* of the eval breaker; the rest is a version */
+
 typedef struct {
     ap_core_object *object;
     ap_core *core;
@@ -94,6 +96,10 @@ static void let_others_run(loop *self) {
         return;
     self->tick = tick;
     breathe(self);
+#elif PY_VERSION_HEX >= 0x030D0000
+    /* a builtin in each task never looks whether somebody wants the world to stop */
+    if (AP_UNLIKELY(_Py_atomic_load_uintptr_relaxed(&self->thread->eval_breaker) & EVAL_EVENTS))
+        breathe(self);
 #else
     (void)self;
 #endif
@@ -147,7 +153,7 @@ static ap_task *go_dry(loop *self) {
         }
         (void)PyEval_SaveThread();
     }
-    ap__rests = true;
+    ap__home_rest(true);
     AP_POINT("worker-dry");
     ap_task *task;
     while (!(task = ap_worker_search(self->worker))) {
@@ -156,7 +162,7 @@ static ap_task *go_dry(loop *self) {
     }
     if (task) { /* else the thread leaves, and rests to its end: _threads.py */
         await_release(ap__task_from_header(task));
-        ap__rests = false;
+        ap__home_rest(false);
     }
     AP_POINT("worker-found");
     attach(self);

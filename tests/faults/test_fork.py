@@ -515,7 +515,7 @@ def test_tasks_of_the_forking_thread_go_on_in_the_child():
     assert (out.returncode, out.stdout, out.stderr) == (0, "9\n", "")
 
 
-@pytest.mark.parametrize("place", ["WorkerThread.launch", "WorkerThread.start", "Crew.start"])
+@pytest.mark.parametrize("place", ["WorkerThread.launch", "WorkerThread.start", "Crew.make"])
 def test_fork_in_the_middle_of_a_submit_that_goes_on_in_both(place):
     """Neighbour: a signal handler or a finalizer that forks and returns, here and there."""
     done = run_python(
