@@ -32,6 +32,7 @@ ap_atomic_u32 ap__interpreter_exiting;
 
 #define METHOD(f) ((PyCFunction)(void (*)(void))(f))
 
+static PyObject *fate_name, *refuse_name; /* made once, so that no look for them needs memory */
 static _Thread_local unsigned starting_threads; /* nested, if one interrupts another */
 
 /* In a forked child: gives the pool a core of its own, if it has the parent's. */
@@ -111,7 +112,7 @@ static bool is_starting_up(ap_core *core) {
 
 /* Of a thread that did not start as it should: whether it never will, nor run anything. */
 static bool is_refused(PyObject *thread) {
-    ap_pytask *fate = (ap_pytask *)PyObject_GetAttrString(thread, "_fate");
+    ap_pytask *fate = (ap_pytask *)PyObject_GetAttr(thread, fate_name);
     bool refused = false;
     if (fate) {
         (void)ap__task_cancel(fate); /* perhaps it was before; not if the thread has started it */
@@ -121,7 +122,7 @@ static bool is_refused(PyObject *thread) {
     PyErr_Clear();
     /* the rest is to clean up; an interrupt of that is none of the caller's */
     for (int i = 0; refused && i < INTERRUPTS_MOST; i++) {
-        PyObject *done = PyObject_CallMethod(thread, "refuse", NULL);
+        PyObject *done = PyObject_CallMethodNoArgs(thread, refuse_name);
         if (done) {
             Py_DECREF(done);
             break;
@@ -669,6 +670,10 @@ static PyMethodDef functions[] = {
 int ap__pool_setup(PyObject *module) {
     static PyObject *type;
     if (!type && !(type = PyType_FromSpec(&pool_spec)))
+        return -1;
+    fate_name = PyUnicode_InternFromString("_fate");
+    refuse_name = PyUnicode_InternFromString("refuse");
+    if (!fate_name || !refuse_name)
         return -1;
     int code = PyModule_AddObjectRef(module, "PoolBase", type);
     return code < 0 ? code : PyModule_AddFunctions(module, functions);
