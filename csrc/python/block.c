@@ -157,8 +157,8 @@ static bool spin(ap_pytask *task, uint64_t deadline) {
 
 /* Whether the calling thread is running the task: then it would wait for itself. */
 static bool runs_here(ap_pytask *task) {
-    for (ap_frame *frame = ap__frames; frame; frame = frame->outer) {
-        if (frame->task == task)
+    for (ap_pytask *running = ap__running; running; running = running->outer) {
+        if (running == task)
             return true;
     }
     return false;

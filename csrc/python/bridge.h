@@ -144,7 +144,7 @@ typedef struct ap_observer {
 } ap_observer;
 
 /* What a worker touches of a task that has no context stands first. */
-typedef struct {
+typedef struct ap_pytask {
     PyObject_HEAD ap_atomic_u32 state;
     uint16_t nargs;       /* positional arguments, UINT16_MAX: as many as the tuple says; once
                              handed over, the generation of its core; with `survives`, see there */
@@ -162,6 +162,7 @@ typedef struct {
     ap_core *core;     /* NULL for a task made by Task(), which is never queued */
     PyObject *context; /* to run in, or NULL */
     ap_observer *observer;
+    struct ap_pytask *outer; /* while it runs: what its thread was running before, or NULL */
 } ap_pytask;
 
 extern PyTypeObject *ap__task_base_type; /* _core.TaskBase */
@@ -222,12 +223,9 @@ PyObject *ap__task_get_dict(PyObject *op, void *closure); /* task.c */
 
 /* fork.c --------------------------------------------------------------------------------- */
 
-/* The tasks that a thread runs, innermost first: several when it runs some inline. */
-typedef struct ap_frame {
-    ap_pytask *task;
-    struct ap_frame *outer;
-} ap_frame;
-extern _Thread_local ap_frame *ap__frames;
+/* The tasks that the thread runs, innermost first, linked by `outer`: several when it runs some
+ * inline.  The links are no part of the C stack, of which greenlets use pieces in turn. */
+extern _Thread_local ap_pytask *ap__running;
 
 /* In a forked child: makes a task that the parent left unfinished read as cancelled. */
 void ap__task_orphan(ap_pytask *task);
@@ -334,7 +332,10 @@ static inline void ap__task_publish(ap_pytask *task) {
 /* For an object that this thread has made and others may let go of: run.c. */
 void ap__give_up_ownership(PyObject *object);
 #endif
-/* Tells run_inline how far the stack of a worker thread reaches.  Once, at its begin. */
+/* Whether a worker thread has too little stack left to begin a call of user code on top of another.
+ */
+bool ap__stack_is_used_up(void);
+/* Tells that how far the stack of a worker thread reaches.  Once, at its begin. */
 void ap__stack_measure(void);
 /* If the calling thread is a worker thread of the task's pool and the task has not started: runs it
  * here.  1: it ran; 0: it did not; -1: RecursionError is set. */

@@ -16,7 +16,7 @@
 #include "sync/fork.h"
 #include "bridge.h"
 
-_Thread_local ap_frame *ap__frames;
+_Thread_local ap_pytask *ap__running;
 unsigned ap__forks;
 
 void ap__task_orphan(ap_pytask *task) {
@@ -53,9 +53,9 @@ static void begin_child(void) {
     ap__core_orphan_all();
     ap__forks++;
     /* by number: those of the thread that forked the parent, if it is another, end with it */
-    for (ap_frame *frame = ap__frames; frame; frame = frame->outer) {
-        frame->task->survives = true;
-        frame->task->nargs = (uint16_t)ap__forks; /* its call has been made */
+    for (ap_pytask *task = ap__running; task; task = task->outer) {
+        task->survives = true;
+        task->nargs = (uint16_t)ap__forks; /* its call has been made */
     }
 }
 

@@ -102,7 +102,12 @@ static int enlist(ap_pytask *task, PyObject **slot, PyObject *item) {
 /* Calls one callback; whatever it raises is logged (`swallow`) or, if it is no Exception,
  * left to the caller. */
 static int call_back(ap_pytask *task, PyObject *fn, bool swallow) {
-    PyObject *result = PyObject_CallOneArg(fn, (PyObject *)task);
+    PyObject *result = NULL;
+    if (AP_UNLIKELY(ap__stack_is_used_up()))
+        PyErr_SetString(PyExc_RecursionError,
+                        "callbacks that end further tasks are nested too deep for the stack");
+    else
+        result = PyObject_CallOneArg(fn, (PyObject *)task);
     if (result) {
         Py_DECREF(result);
         return 0;

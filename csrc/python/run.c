@@ -147,6 +147,17 @@ static PyObject *call_in_context(ap_pytask *task, PyObject *context, const ap_ca
     return result;
 }
 
+/* Takes the task out of those that the thread runs.  It is the innermost one, unless greenlets have
+ * been switched in the middle of tasks. */
+static void leave_running(ap_pytask *task) {
+    ap_pytask **link = &ap__running;
+    while (AP_UNLIKELY(*link != task) && *link)
+        link = &(*link)->outer;
+    if (AP_LIKELY(*link != NULL))
+        *link = task->outer;
+    task->outer = NULL;
+}
+
 void ap__task_call(ap_pytask *task, PyObject **base) {
     ap_call call = {task->fn, task->args, task->outcome, task->nargs};
     PyObject *context = task->has_context ? ap__context_take(&task->context) : NULL;
@@ -156,8 +167,8 @@ void ap__task_call(ap_pytask *task, PyObject **base) {
             (size_t)(PyTuple_GET_SIZE(call.args) - (call.names ? PyTuple_GET_SIZE(call.names) : 0));
 
     PyObject *result, *traceback = NULL;
-    ap_frame frame = {.task = task, .outer = ap__frames};
-    ap__frames = &frame;
+    task->outer = ap__running;
+    ap__running = task;
     result = call_in_context(task, context, &call, base);
     bool failed = !result;
     if (failed)
@@ -167,7 +178,7 @@ void ap__task_call(ap_pytask *task, PyObject **base) {
     Py_XDECREF(call.args);
     Py_XDECREF(call.names);
     Py_XDECREF(context);
-    ap__frames = frame.outer; /* not before what the arguments' finalizers do */
+    leave_running(task); /* not before what the arguments' finalizers do */
     task->failed = failed;
     task->args = traceback;
     task->outcome = result;
@@ -256,7 +267,7 @@ void ap__stack_measure(void) {
 #endif
 }
 
-static bool stack_is_used_up(void) {
+bool ap__stack_is_used_up(void) {
     char here;
     return (uintptr_t)&here < stack_limit;
 }
@@ -299,7 +310,7 @@ int ap__task_run_inline(ap_pytask *task) {
         return 0;
     if ((ap_u32_load_relaxed(&task->state) & (AP_STATE | AP_TAKEN)) != AP_PENDING)
         return 0;
-    if (stack_is_used_up()) {
+    if (ap__stack_is_used_up()) {
         PyErr_SetString(PyExc_RecursionError,
                         "tasks that wait for tasks are nested too deep for the stack of their "
                         "worker; a larger stack_size of the pool allows more");
