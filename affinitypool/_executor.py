@@ -569,25 +569,17 @@ class _WorkQueue:
     def get_nowait(self) -> _WorkItem:
         """Take a pending task out; `queue.Empty` if there is none."""
         taken: list[Task[Any]] = []
-        while self._take_into(taken):
-            task = taken.pop()
-            call = task._take_call()
-            if call is not None:
-                return _WorkItem(task, call)
-        raise queue.Empty
-
-    def _take_into(self, taken: list[Task[Any]]) -> bool:
-        """Take the next task; what an interrupt tears from the caller's hands is cancelled."""
         try:
-            if not self._core.take_into(taken):
-                return False
-            self._core.dealt()
-            return True
+            while self._core.take_into(taken):
+                call = taken[-1]._take_call()
+                if call is not None:
+                    return _WorkItem(taken[-1], call)
+                taken.clear()
         except BaseException:
-            for task in taken:
+            for task in taken:  # an interrupt tears it from our hands
                 task.cancel()
-                self._core.dealt()
             raise
+        raise queue.Empty
 
     def get(self, block: bool = True, timeout: float | None = None) -> _WorkItem:
         """Take a pending task out; wait for one with `block`, at most `timeout` seconds."""

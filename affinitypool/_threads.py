@@ -278,7 +278,7 @@ class WorkerThread(threading.Thread):
             self.join()
             return True
         self.join(min(max(0.0, end - time.monotonic()), threading.TIMEOUT_MAX))
-        return self._fate.cancelled() or (self.has_begun() and not self.is_alive())
+        return self._gone.done() and not self.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread has ended, also if it has not begun yet.
@@ -289,7 +289,12 @@ class WorkerThread(threading.Thread):
         """
         if self is threading.current_thread():
             raise RuntimeError("cannot join current thread")
-        if _core.wait_all([self._gone], timeout) and self.has_begun():
+        if not _core.wait_all([self._gone], timeout):
+            return
+        if not self._started.is_set():  # refused, or it died before its first line
+            _live.pop(self, None)
+            threading._limbo.pop(self, None)  # type: ignore[attr-defined]
+        elif self.has_begun():
             super().join(_JOIN_LIMIT if timeout is None else min(timeout, _JOIN_LIMIT))
 
 
@@ -364,8 +369,21 @@ def _break(crew: Crew, cause: BaseException) -> None:
                 break
             time.sleep(0)  # a submit is between reserving its place and filling it
     finally:
-        for task, callback in callbacks:
+        _give_all(callbacks)
+
+
+def _give_all(callbacks: list[tuple[Task[Any], Callable[[Any], object]]]) -> None:
+    """Call them, whatever is raised from outside in between."""
+    callbacks.reverse()
+    failure = None
+    while callbacks:
+        try:
+            task, callback = callbacks.pop()
             task._give_callback(callback)
+        except BaseException as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def _at_exit() -> None:

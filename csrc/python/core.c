@@ -464,7 +464,7 @@ static PyObject *core_fail_next(PyObject *op, PyObject *args) {
     Py_RETURN_TRUE;
 }
 
-/* take_into(list): take() into the list; whether there was one. */
+/* take_into(list): a task out of the queue to the end of the list; whether there was one. */
 static PyObject *core_take_into(PyObject *op, PyObject *list) {
     if (!PyList_Check(list)) {
         PyErr_SetString(PyExc_TypeError, "expected a list");
@@ -480,6 +480,7 @@ static PyObject *core_take_into(PyObject *op, PyObject *list) {
         return PyList_SetSlice(list, last, last + 1, NULL) < 0 ? NULL : PyBool_FromLong(false);
     }
     (void)PyList_SetItem(list, last, task);
+    ap_pool_dealt(((ap_core_object *)op)->core->pool); /* what follows is the caller's */
     return PyBool_FromLong(true);
 }
 
