@@ -427,8 +427,9 @@ def _renew_all() -> None:
 
 
 def _register_exit() -> None:
-    # Workers are no daemons, and threading joins those before it calls atexit: this hook is
-    # the one that comes earlier.  The stdlib's pool uses it too.
+    # Workers are no daemons, unless wait_at_exit=False makes them so, and threading joins such
+    # threads before it calls atexit: this hook is the one that comes earlier.  The stdlib's pool
+    # uses it too.
     threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
     ident = threading.main_thread().ident
     assert ident is not None
