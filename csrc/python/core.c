@@ -16,6 +16,19 @@
  * not looked: it is promised to it, and is run.  The critical section makes the thread's look,
  * in the queues and at the promises, one step against that.  A worker that is ended from outside
  * with a task in its hands promises it to the thread that replaces it.
+ *
+ *     who cancels all                             thread that was started
+ *     in the critical section                     in the critical section, at its first look
+ *     1  while there are fewer promises than      a  take a promised task; none: a queued one
+ *        `started` - `begun`: take a queued       b  `begun` + 1
+ *        task and promise it                      ended from outside, and replaced
+ *     outside                                     c  promise the task in its hands; `begun` - 1
+ *     2  cancel what is queued still              ended, and not replaced (home.c)
+ *                                                 d  `started` - 1; more promises than threads
+ *                                                    that will look: push the rest, or cancel it
+ *
+ * If b comes before 1, the thread has taken what was there for it, and needs no promise; if not, 1
+ * leaves it one, or the queue was empty.  Tests: tests/faults/test_cancel.py, test_death_watch.py.
  */
 #include "bridge.h"
 
