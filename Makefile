@@ -1,6 +1,7 @@
 # The front door of affinitypool.  `make help` lists the targets.
 #
-# PYTHON=...      the interpreter to use; default: the first that will do (tools/find_python.sh)
+# PYTHON=...      the interpreter to make VENV with; default: the first that will do
+#                 (tools/find_python.sh); where VENV is there already, its own interpreter is used
 # VENV=...        the virtual environment; default: .venv-VERSION, made when it is missing
 # BENCH_ARGS=...  for `make bench`, --short say; `make bench BENCH_ARGS=--help` lists them
 # TESTS=...       the files or folders that `make test-python` runs; default: tests
@@ -22,11 +23,15 @@ CLANG_FORMAT ?= $(shell command -v clang-format-14)
 # Targets that need no Python do not look for one.
 ifneq ($(filter-out help clean ci test-c sanitize format-c,$(or $(MAKECMDGOALS),help)),)
 ifeq ($(wildcard $(and $(VENV),$(VENV)/bin/python)),)
+ASKED := $(PYTHON)
 override PYTHON := $(shell sh tools/find_python.sh "$(PYTHON)")
 ifeq ($(PYTHON),)
 $(error no usable Python, see above)
 endif
 VENV ?= .venv-$(shell $(PYTHON) -c 'import sys, sysconfig; print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))')
+ifneq ($(and $(filter 0,$(MAKELEVEL)),$(ASKED),$(wildcard $(VENV)/bin/python)),)
+$(info $(VENV) is there: what runs is its interpreter, $(shell $(VENV)/bin/python -V), whatever PYTHON says)
+endif
 endif
 endif
 

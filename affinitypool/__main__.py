@@ -1,4 +1,7 @@
-"""`python -m affinitypool run SCRIPT [ARGS]`: run a script with the stdlib's pool replaced."""
+"""`python -m affinitypool run SCRIPT [ARGS]`: run a script with the stdlib's pool replaced.
+
+SCRIPT is a file; modules (`-m`) are not run.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,14 @@ def main(argv: list[str] | None = None) -> None:
     """Parse the command line and run the script as `__main__`."""
     parser = argparse.ArgumentParser(prog="python -m affinitypool", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run a script with our pool in place of the stdlib's")
-    run.add_argument("script", metavar="SCRIPT")
-    run.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
+    run = commands.add_parser(
+        "run",
+        usage="%(prog)s SCRIPT [ARGS]",
+        help="run a script with our pool in place of the stdlib's",
+    )
+    run.add_argument("script", metavar="SCRIPT", help="a file; modules (-m) are not run")
+    rest = run.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
+    rest.required = False  # else it is named as missing, beside the script
     options = parser.parse_args(argv)
     if not os.path.exists(options.script):
         parser.error(f"no such script: {options.script}")

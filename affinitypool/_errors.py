@@ -22,3 +22,8 @@ class SubmitError(AffinityPoolError, MemoryError):
 
 class PendingLimitError(AffinityPoolError, queue.Full):
     """As many tasks as `max_pending` allows have not started; the task was not queued."""
+
+
+for _error in (AffinityPoolError, ShutdownError, SubmitError, PendingLimitError):
+    _error.__module__ = "affinitypool"  # where users import them from
+del _error

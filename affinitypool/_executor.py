@@ -53,6 +53,23 @@ def _integer(name: str, value: object) -> int:
         raise TypeError(f"{name} must be an integer, not {kind}") from None
 
 
+def _flag(name: str, value: object) -> bool:
+    """Return the value if it is True or False; TypeError that names the argument."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
+    return value
+
+
+def _arguments(name: str, value: object) -> tuple[Any, ...]:
+    """Return the values as a tuple; TypeError that names the argument."""
+    try:
+        values = iter(value)  # type: ignore[call-overload]
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be a tuple of arguments, not {kind}") from None
+    return tuple(values)
+
+
 class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     """A pool of worker threads; `concurrent.futures.ThreadPoolExecutor` with a hot path in C.
 
@@ -62,22 +79,25 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     thread_name_prefix: threads are named `prefix_0`, `prefix_1` and so on.
     initializer, initargs: called in each thread before its first task.  If it raises, the pool
         is broken: pending tasks fail with BrokenThreadPool and later submits raise it.
-    shards: queues that submitting threads are spread over; rounded up to a power of two and not
-        more than workers.  None: one, and tasks start in the order of submission.  With several
-        only each thread's own tasks are taken in order, and a task may wait behind another that
-        blocks while later ones start.
+    shards: queues that submitting threads are spread over: rounded up to a power of two, but at
+        most the largest one that does not exceed the workers.  None: one, and tasks start in the
+        order of submission.  With several only each thread's own tasks are taken in order, and
+        a task may wait behind another that blocks while later ones start.
     stack_size: bytes of stack per worker thread, at least 32 KiB or what the platform needs; None:
         the platform's default.
         Tasks that wait for tasks of their own pool nest on it; RecursionError when it is full.
+        More than the system has: an error of the submit that starts a thread.
         (`threading.stack_size` is process-wide: it is set and restored around each start.)
     thread_per_core: as many threads as usable CPUs; not together with max_workers.
     propagate_context: run each task in a copy of its submitter's `contextvars` context.  None:
         yes, and the variables that an initializer has set hold in it.  False: in the context of the
         worker thread, as the stdlib's pool does.
     max_pending: how many tasks may be accepted and not started, at least 1; None: any number.
+        A task that an idle worker is about to start counts, so as many as workers is a good least.
     on_full: what `submit` does when there are that many: "block" until one of them starts or is
         cancelled, "raise" PendingLimitError, or "caller_runs": run the call itself.  A worker of
-        this pool is never blocked by it: it goes over the bound.
+        this pool is never blocked by it: with "block" it goes over the bound.  Without
+        `max_pending` it has no effect.
     cancel_on_error: leaving a `with` block by an exception cancels what has not started.
     wait_at_exit: whether the end of the main program waits for what is pending or running.  False:
         what has not started by then is cancelled, and what runs is cut off.
@@ -111,7 +131,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     ) -> None:
         if id(self) in pools:
             raise RuntimeError("the pool is initialised already")
-        if thread_per_core:
+        if _flag("thread_per_core", thread_per_core):
             if max_workers is not None:
                 raise ValueError("give max_workers or thread_per_core, not both")
             max_workers = min(usable_cpus(), MAX_WORKERS)
@@ -139,8 +159,11 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             max_pending = _integer("max_pending", max_pending)
             if not 1 <= max_pending <= _MAX_PENDING:
                 raise ValueError(f"max_pending must be from 1 to {_MAX_PENDING}, not {max_pending}")
-        if on_full not in _ON_FULL:
+        if not isinstance(on_full, str) or on_full not in _ON_FULL:
             raise ValueError(f"on_full must be 'block', 'raise' or 'caller_runs', not {on_full!r}")
+        initargs = _arguments("initargs", initargs)
+        cancel_on_error = _flag("cancel_on_error", cancel_on_error)
+        wait_at_exit = _flag("wait_at_exit", wait_at_exit)
 
         self._core_options = (
             max_workers,
@@ -153,16 +176,16 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         core = _core.Core(*self._core_options)
         self._max_workers = max_workers
         self._initializer: Any = initializer
-        self._initargs = tuple(initargs)
+        self._initargs = initargs
         self._stack_size = stack_size
         self._thread_name_prefix = thread_name_prefix or f"ThreadPoolExecutor-{self._counter()}"
         self._broken: Any = False
         self._shutdown = False
         self._shutdown_lock: Any = threading.RLock()
         self._max_pending = max_pending
-        self._cancel_on_error = bool(cancel_on_error)
+        self._cancel_on_error = cancel_on_error
         self._keeps_initial_context = propagate_context is None
-        self._wait_at_exit = bool(wait_at_exit)
+        self._wait_at_exit = wait_at_exit
         self._initializer_error: list[BaseException] = []
         self._bind(core, self._make_crew(core), True)
         pools[id(self)] = self

@@ -40,7 +40,9 @@ def patch_stdlib() -> _Patch:
     """Put our pool, `wait` and `as_completed` in place of those of `concurrent.futures`.
 
     For code that names the stdlib's class itself; what has been imported by name before keeps
-    what it has.  Calling it again changes nothing.  Usable as a context manager.
+    what it has.  `concurrent.futures.thread.ThreadPoolExecutor` stays the stdlib's, as the stdlib
+    derives classes from it: code that imports from there is not reached.  Calling
+    it again changes nothing.  Usable as a context manager.
 
     >>> import concurrent.futures, affinitypool
     >>> with affinitypool.patch_stdlib():

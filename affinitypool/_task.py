@@ -86,7 +86,7 @@ def on_unobserved_error(
         `sys.unraisablehook`.
 
     Returns the hook before.  Looking means `result()`, `exception()`, or what is built on them
-    (`await`, `map`); waiting for a task, or a callback that does not look, is none.
+    (`map`, `asyncio.wrap_future`); waiting for a task, or a callback that does not look, is none.
     TypeError if the hook cannot be called.  A subclass of Task with a `__del__` of its own is not
     reported.
 

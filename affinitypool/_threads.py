@@ -51,11 +51,14 @@ def check_stack_size(size: int) -> None:
     """Raise ValueError if no thread can be started with so many bytes of stack."""
     try:
         if size <= 0:  # threading takes 0 for the default
-            raise ValueError("size must be positive")
+            raise ValueError
         with _stack_size_lock:
             threading.stack_size(threading.stack_size(size))
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"stack_size of {size} bytes: {error}") from None
+    except (ValueError, OverflowError):
+        raise ValueError(
+            "stack_size must be a number of bytes that the platform allows, mostly 32768 or more "
+            f"and a multiple of 4096, not {size}"
+        ) from None
 
 
 class _Started(threading.Event):
@@ -442,8 +445,9 @@ def _renew_all() -> None:
 
 
 def _register_exit() -> None:
-    # Workers are no daemons, and threading joins those before it calls atexit: this hook is
-    # the one that comes earlier.  The stdlib's pool uses it too.
+    # Workers are no daemons, unless wait_at_exit=False makes them so, and threading joins such
+    # threads before it calls atexit: this hook is the one that comes earlier.  The stdlib's pool
+    # uses it too.
     threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
     ident = threading.main_thread().ident
     assert ident is not None

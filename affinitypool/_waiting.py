@@ -62,6 +62,13 @@ def _run_inline(future: Future[Any]) -> bool:
     return isinstance(future, Task) and future._run_inline()
 
 
+def _set_of(function: str, fs: Iterable[F]) -> set[F]:
+    """Return the futures; TypeError for one future, the likely mistake."""
+    if isinstance(fs, Future):
+        raise TypeError(f"{function}() takes an iterable of futures, not a {type(fs).__name__}")
+    return set(fs)
+
+
 def _failed(future: Future[Any]) -> bool:
     if isinstance(future, Task):
         return future._has_failed()  # which is no look: see on_unobserved_error
@@ -89,7 +96,7 @@ def wait(
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
         raise ValueError(f"Invalid return condition: {return_when!r}")
     timeout = core.seconds(timeout)
-    futures = set(fs)
+    futures = _set_of("wait", fs)
     if return_when == ALL_COMPLETED and all(isinstance(future, Task) for future in futures):
         core.wait_all(list(futures), timeout)
     else:
@@ -155,7 +162,7 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
     """
     timeout = core.seconds(timeout)
     end = None if timeout is None else time.monotonic() + timeout
-    pending = set(fs)
+    pending = _set_of("as_completed", fs)
     del fs
     total = len(pending)
     ready: list[Any] = []

@@ -70,7 +70,8 @@ def grid(header: list[str], lines: list[list[str]]) -> str:
 def notes(results: Results) -> list[str]:
     """What a reader must know beside the table."""
     lines = [
-        f"{row.label}: {ceiling.median:.0%} of the speed of bare threads, which no pool can beat."
+        f"{row.label}: {ceiling.median:.0%} of the speed of bare threads, "
+        + ("which no pool can beat." if ceiling.median <= 1 else "as fast, within the noise.")
         for row in results.rows
         if (ceiling := row.of_ceiling(results.ours))
     ]

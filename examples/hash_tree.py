@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
-from affinitypool import Future, ThreadPoolExecutor
+from affinitypool import MAX_WORKERS, Future, ThreadPoolExecutor
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -154,9 +154,9 @@ def hash_tree(top: bytes, jobs: int | None, out: BinaryIO, progress: Progress) -
 
 
 def positive(text: str) -> int:
-    """A number of threads; ValueError if it is none."""
+    """A number of threads; ValueError if a pool cannot have so many."""
     number = int(text)
-    if number < 1:
+    if not 1 <= number <= MAX_WORKERS:
         raise ValueError(text)
     return number
 

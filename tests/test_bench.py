@@ -221,6 +221,13 @@ def test_table_says_everything(results: Results) -> None:
     assert "no evidence" in render(replace(results, short=True))
 
 
+def test_more_than_bare_threads_is_noise(results: Results) -> None:
+    quick = replace(HASH, samples={**HASH.samples, OURS: [5e-6]})
+    text = render(replace(results, rows=(quick,)))
+    assert "120% of the speed of bare threads, as fast, within the noise." in text
+    assert "no pool can beat" not in text
+
+
 def test_machine_is_described() -> None:
     facts = machine.describe()
     assert list(facts) == ["cpu", "os", "python", "compiler", "affinitypool", "load", "date"]

@@ -549,6 +549,47 @@ def test_a_wrong_type_is_named(name):
         ThreadPoolExecutor(**{name: "4"})
 
 
+@pytest.mark.parametrize("name", ["thread_per_core", "cancel_on_error", "wait_at_exit"])
+@pytest.mark.parametrize("value", ["no", None, 0, 1])
+def test_flags_are_true_or_false(name, value):
+    kind = type(value).__name__
+    with pytest.raises(TypeError, match=f"^{name} must be True or False, not {kind}$"):
+        ThreadPoolExecutor(**{name: value})
+
+
+def test_initargs_of_a_wrong_type_are_named():
+    with pytest.raises(TypeError, match=r"^initargs must be a tuple of arguments, not int$"):
+        ThreadPoolExecutor(1, initializer=int, initargs=5)
+
+
+def test_what_goes_wrong_in_initargs_is_no_wrong_type():
+    def values():
+        yield 1
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine$"):
+        ThreadPoolExecutor(1, initializer=int, initargs=values())
+
+
+@pytest.mark.parametrize("size", [-1, 0, 5, 2**63])
+def test_a_stack_size_that_cannot_be_says_what_can(size):
+    with pytest.raises(ValueError, match=f"^stack_size must be .*32768 or more.*, not {size}$"):
+        ThreadPoolExecutor(1, stack_size=size)
+
+
+def test_on_full_without_a_bound_has_no_effect():
+    with ThreadPoolExecutor(1, on_full="raise") as pool, occupied(pool):
+        tasks = [pool.submit(int) for _ in range(100)]
+    assert all(task.done() for task in tasks)
+
+
+@pytest.mark.parametrize(
+    "name", ["AffinityPoolError", "PendingLimitError", "ShutdownError", "SubmitError"]
+)
+def test_errors_are_named_where_users_import_them_from(name):
+    assert getattr(affinitypool, name).__module__ == "affinitypool"
+
+
 def test_propagate_context_is_a_flag():
     with pytest.raises(TypeError, match="propagate_context must be True, False or None, not str"):
         ThreadPoolExecutor(propagate_context="no")

@@ -224,7 +224,7 @@ def test_reader_that_leaves(tmp_path: Path) -> None:
     assert (done.stdout.count(b"\n"), done.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize("jobs", ["0", "-1", "x"])
+@pytest.mark.parametrize("jobs", ["0", "-1", "x", "9999"])
 def test_bad_number_of_threads(tmp_path: Path, jobs: str) -> None:
     done = hash_tree(os.fsencode(tmp_path), f"-j{jobs}")
     assert done.returncode == 2

@@ -204,6 +204,15 @@ def test_misuse_of_the_command_line(args):
     assert "Traceback" not in done.stderr
 
 
+def test_without_a_script_only_the_script_is_missing():
+    done = run_module("run")
+    assert "following arguments are required: SCRIPT\n" in done.stderr
+
+
+def test_help_says_that_modules_are_not_run():
+    assert "modules (-m) are not run" in run_module("run", "--help").stdout
+
+
 def test_help():
     done = run_module("--help")
     assert done.returncode == 0

@@ -1007,6 +1007,22 @@ def test_a_task_that_waits_for_itself_is_told_so():
             box[0].result(10)
 
 
+def test_tasks_that_wait_for_each_other_in_one_thread_are_told_so(one):
+    """The first waits for the second and so runs it; the second waits for the first."""
+    tasks = []
+    gate = threading.Event()
+
+    def wait_for(other):
+        gate.wait(10)
+        return tasks[other].result()
+
+    tasks.append(one.submit(wait_for, 1))
+    tasks.append(one.submit(wait_for, 0))
+    gate.set()
+    with pytest.raises(RuntimeError, match=r"^a task cannot wait for one that waits for it$"):
+        tasks[0].result(10)
+
+
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     reason="without a GIL an object is finalized by the thread that made it, not by the worker",

@@ -108,6 +108,14 @@ def test_a_timeout_that_is_no_number_is_refused(one, when, timeout, error):
     assert task.result(10) == 0
 
 
+def test_a_future_where_futures_are_expected_is_named(one):
+    task = one.submit(int)
+    with pytest.raises(TypeError, match=r"^wait\(\) takes an iterable of futures, not a Task$"):
+        wait(task)
+    with pytest.raises(TypeError, match=r"^as_completed\(\) takes .* of futures, not a Future$"):
+        next(as_completed(Future()))
+
+
 @pytest.mark.parametrize("when", ["ALL", None, 3])
 def test_an_unknown_condition_is_refused(one, when):
     with pytest.raises(ValueError, match="Invalid return condition"):

@@ -13,7 +13,7 @@ if python=$(sh tools/python_of.sh "$version"); then
     echo "making $venv with $python"
     "$python" -m venv "$venv" || { rm -rf "$venv"; echo "$python makes no virtual environments"; exit 1; }
 elif [[ ! -f $shared/venv.sh ]]; then
-    echo "no such Python, and no $shared/venv.sh"
+    echo "no Python $version here: looked for python$version, python3 and those of pyenv"
     exit 1
 else
     bash "$shared/venv.sh" "$version" "$venv" || { rm -rf "$venv"; echo "$shared/venv.sh could not make it"; exit 1; }

@@ -155,20 +155,22 @@ static bool spin(ap_pytask *task, uint64_t deadline) {
     return done;
 }
 
-/* Whether the calling thread is running the task: then it would wait for itself. */
-static bool runs_here(ap_pytask *task) {
+/* Raises if the calling thread is running the task: then it would wait for itself. */
+static int check_not_running_here(ap_pytask *task) {
     for (ap_pytask *running = ap__running; running; running = running->outer) {
-        if (running == task)
-            return true;
+        if (running != task)
+            continue;
+        PyErr_SetString(PyExc_RuntimeError, running == ap__running
+                                                ? "a task cannot wait for itself"
+                                                : "a task cannot wait for one that waits for it");
+        return -1;
     }
-    return false;
+    return 0;
 }
 
 int ap__task_wait(ap_pytask *task, uint64_t deadline) {
-    if (deadline == AP_FOREVER && !ap__task_is_done(task) && runs_here(task)) {
-        PyErr_SetString(PyExc_RuntimeError, "a task cannot wait for itself");
+    if (deadline == AP_FOREVER && !ap__task_is_done(task) && check_not_running_here(task) < 0)
         return -1;
-    }
     for (unsigned sleeps = 0;; sleeps++) {
         if (ap__task_is_done(task))
             return 1;
@@ -201,6 +203,8 @@ void ap__word_sleep(ap_atomic_u32 *word, uint32_t value, uint64_t deadline, unsi
 int ap__word_wait(ap_atomic_u32 *word, uint32_t value, uint64_t deadline) {
     unsigned forks = ap__forks;
     for (unsigned sleeps = 0;; sleeps++) {
+        /* pairs with whoever changes the word (completions.c, condition.c): orders what was written
+         * before the change before what the caller does next */
         if (ap_u32_load_acquire(word) != value)
             return 1;
         if (sleeps && PyErr_CheckSignals() < 0)

@@ -407,10 +407,13 @@ void ap__bound_leave(ap_core *core);
 /* Has those who wait for a place refused. */
 void ap__bound_close(ap_core *core);
 /* Around the moving of a task out of PENDING and its ap__bound_leave, by whoever may not be a
- * worker of its pool. */
+ * worker of its pool.  core_dealloc waits for the pins after it has settled each task that was
+ * queued: if our change of the task's state came first, that settling has read it (an acquire), and
+ * so the pin that was taken before it; if not, ours fails, and nothing is given back. */
 static inline void ap__bound_pin(ap_pytask *task) {
 #ifdef Py_GIL_DISABLED
     if (task->bounded)
+        /* pairs with the load in core_dealloc, by way of the task's state: see above */
         ap_u32_add_seq_cst(&task->core->pins, 1);
 #else
     (void)task;
@@ -419,6 +422,8 @@ static inline void ap__bound_pin(ap_pytask *task) {
 static inline void ap__bound_unpin(ap_pytask *task) {
 #ifdef Py_GIL_DISABLED
     if (task->bounded)
+        /* release pairs with the load in core_dealloc: orders our use of the core before its next
+         */
         ap_u32_sub_seq_cst(&task->core->pins, 1);
 #else
     (void)task;

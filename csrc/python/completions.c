@@ -6,13 +6,23 @@
  * none.
  *
  *     posting (attached)                          getting (attached)
- *     1  append to `done`, critical section       1  load `sequence`, acquire
- *     2  add 1 to `sequence`, acq_rel             2  take `done`, critical section; not empty:
- *     3  wake if somebody sleeps on it               return it
- *                                                 3  sleep while `sequence` is what 1 loaded
+ *     a  append to `done`, critical section       1  load `sequence`, acquire
+ *     b  add 1 to `sequence`, seq_cst             2  take `done`, critical section; not empty:
+ *     c  load `sleepers` seq_cst; not 0:             return it
+ *        wake all                                 3  `sleepers` + 1, seq_cst
+ *                                                 4  load `sequence` seq_cst; as in 1: sleep
+ *                                                    while it is
+ *                                                 5  `sleepers` - 1; from 1
  *
- * A post after 2 changes `sequence` after 1, so 3 does not sleep through it.  In a child that a
- * signal handler has forked meanwhile nobody posts: it is told to look at the tasks themselves.
+ * - What is posted is found.  If (1) sees (b), (2) sees (a).  If not, (b) changes the word after
+ *   (1), so that (4) differs, or the sleep is ended by (c).
+ * - No wake is lost.  In the total order of the seq_cst operations either (3) precedes (c), which
+ *   then wakes; the sleeper compares the word as it falls asleep, after (b) has changed it.  Or
+ * (c), and so (b), precedes (3), and (4) sees the change.
+ * - A `sleepers` that is counted for longer than the sleep costs a wake and no more.
+ *
+ * In a child that a signal handler has forked meanwhile nobody posts: it is told to look at the
+ * tasks themselves.  Tests: tests/test_waiting.py.
  */
 #include "bridge.h"
 
@@ -44,10 +54,12 @@ void ap__completions_post(PyObject *op, PyObject *future) {
     Py_XDECREF(fresh);
     if (failed) {
         PyErr_Clear();
-        ap_u32_store_release(&self->missed, 1); /* the RMW below publishes it */
+        /* release pairs with the exchange in get: who takes it sees that the future is done */
+        ap_u32_store_release(&self->missed, 1);
     }
-    /* seq_cst pairs with the sleepers RMW in completions_get: one of both sees the other */
+    /* step b: pairs with steps 1 and 4, orders (a) and `missed` before what follows those */
     ap_u32_add_seq_cst(&self->sequence, 1);
+    /* step c: pairs with step 3, one of both sees the other */
     if (ap_u32_load_seq_cst(&self->sleepers))
         ap_wake_u32(&self->sequence, UINT32_MAX);
 }
@@ -80,21 +92,23 @@ static PyObject *completions_get(PyObject *op, PyObject *args) {
         return NULL;
     unsigned forks = ap__forks;
     for (;;) {
+        /* acquire pairs with step b: whoever sees a post's number sees what it has posted */
         uint32_t sequence = ap_u32_load_acquire(&self->sequence);
-        if (ap_u32_load_acquire(&self->missed)) {
-            ap_u32_store_relaxed(&self->missed, 0);
+        /* (b) comes after the store, so step 1 orders it before this load; the exchange takes it
+         * with what was done before it, or leaves a later one for the next call */
+        if (ap_u32_load_relaxed(&self->missed) && ap_u32_exchange_acq_rel(&self->missed, 0))
             Py_RETURN_NONE;
-        }
         PyObject *done = take_done(self);
         if (done)
             return done;
         AP_POINT("collect");
-        ap_u32_add_seq_cst(&self->sleepers, 1); /* pairs with the load in post */
-        /* seq_cst: a post that did not see the RMW is seen here */
+        /* step 3: pairs with step c */
+        ap_u32_add_seq_cst(&self->sleepers, 1);
         int woken = 1;
+        /* step 4: pairs with step b, a post that did not see step 3 is seen here */
         if (ap_u32_load_seq_cst(&self->sequence) == sequence)
             woken = ap__word_wait(&self->sequence, sequence, deadline);
-        ap_u32_sub_seq_cst(&self->sleepers, 1);
+        ap_u32_sub_relaxed(&self->sleepers, 1); /* seen late it costs a wake: see above */
         if (woken < 0)
             return NULL;
         if (ap__forks != forks)

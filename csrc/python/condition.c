@@ -37,7 +37,7 @@ static int lock(ap_condition *self, uint64_t deadline, bool interruptible) {
     /* acquire pairs with the exchange in unlock: the owner sees what the last one wrote */
     if (!ap_u32_cas_acq_rel(&self->word, &expected, 1)) {
         /* 2, "somebody sleeps", also when this takes it: others may sleep still */
-        while (ap_u32_exchange_acq_rel(&self->word, 2) != 0) {
+        while (ap_u32_exchange_acq_rel(&self->word, 2) != 0) { /* pairs as the CAS */
             if (deadline != AP_FOREVER && ap_clock_now() >= deadline)
                 return 0;
             if (interruptible) {
@@ -148,6 +148,7 @@ static PyObject *condition_exit(PyObject *op, PyObject *const *Py_UNUSED(args),
 
 /* 1: notified, 0: timed out, -1: exception. */
 static int wait_once(ap_condition *self, uint64_t deadline) {
+    /* pairs with the add in notify; before we unlock, so that a notify after it differs */
     uint32_t sequence = ap_u32_load_acquire(&self->sequence);
     uint32_t depth = self->depth;
     self->depth = 0;
@@ -221,7 +222,7 @@ static PyObject *condition_is_owned(PyObject *op, PyObject *Py_UNUSED(ignored)) 
 }
 
 static PyObject *condition_locked(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    return PyBool_FromLong(ap_u32_load_acquire(&((ap_condition *)op)->word) != 0);
+    return PyBool_FromLong(ap_u32_load_relaxed(&((ap_condition *)op)->word) != 0);
 }
 
 static void condition_dealloc(PyObject *op) {

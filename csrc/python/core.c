@@ -16,6 +16,19 @@
  * not looked: it is promised to it, and is run.  The critical section makes the thread's look,
  * in the queues and at the promises, one step against that.  A worker that is ended from outside
  * with a task in its hands promises it to the thread that replaces it.
+ *
+ *     who cancels all                             thread that was started
+ *     in the critical section                     in the critical section, at its first look
+ *     1  while there are fewer promises than      a  take a promised task; none: a queued one
+ *        `started` - `begun`: take a queued       b  `begun` + 1
+ *        task and promise it                      ended from outside, and replaced
+ *     outside                                     c  promise the task in its hands; `begun` - 1
+ *     2  cancel what is queued still              ended, and not replaced (home.c)
+ *                                                 d  `started` - 1; more promises than threads
+ *                                                    that will look: push the rest, or cancel it
+ *
+ * If b comes before 1, the thread has taken what was there for it, and needs no promise; if not, 1
+ * leaves it one, or the queue was empty.  Tests: tests/faults/test_cancel.py, test_death_watch.py.
  */
 #include "bridge.h"
 
@@ -44,7 +57,8 @@ static ap_core *core_acquire(void) {
 #endif
             Py_BEGIN_CRITICAL_SECTION(ap__core_type);
             core->next_made = ap_ptr_load_relaxed(&made_cores);
-            /* release: a child that another thread forks now finds the list whole */
+            /* release pairs with the load below: a child that another thread forks now finds the
+             * list whole */
             ap_ptr_store_release(&made_cores, core);
             Py_END_CRITICAL_SECTION();
         }
@@ -53,6 +67,7 @@ static ap_core *core_acquire(void) {
 }
 
 void ap__core_orphan_all(void) {
+    /* pairs with the store in core_acquire: what the list holds is whole */
     for (ap_core *core = ap_ptr_load_acquire(&made_cores); core; core = core->next_made) {
         ap_u32_or_relaxed(&core->leave, AP_ORPHANED);
         ap_u32_store_relaxed(&core->refuse, 1);
@@ -276,8 +291,7 @@ static void core_dealloc(PyObject *op) {
         Py_CLEAR(self->promised);
         Py_CLEAR(self->cancelled);
 #ifdef Py_GIL_DISABLED
-        /* seq_cst pairs with the pinning of bound.c, which comes before a task is no longer queued
-         */
+        /* acquire pairs with ap__bound_unpin; that a pin is seen at all: ap__bound_pin */
         while (ap_u32_load_seq_cst(&core->pins))
             ap_cpu_yield();
 #endif
@@ -293,7 +307,8 @@ static void core_dealloc(PyObject *op) {
 }
 
 void ap__core_close(ap_core *core) {
-    ap_u32_store_seq_cst(&core->refuse, 1);
+    /* release pairs with `refuse` in pool.c: orders why (`_shutdown`, `_broken`) before it */
+    ap_u32_store_release(&core->refuse, 1);
     AP_POINT("core-close");
     ap_pool_close(core->pool);
     ap__bound_close(core);
@@ -345,7 +360,8 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     Py_XDECREF(fresh);
     Py_XDECREF(cancelled);
     AP_POINT("cancel-pending");
-    ap_u32_store_seq_cst(&core->cancelling, 1);
+    /* a hint for what workers have taken, and have not started: what misses it is run */
+    ap_u32_store_relaxed(&core->cancelling, 1);
     ap__core_cancel_queued(self);
     Py_RETURN_NONE;
 }
@@ -503,6 +519,7 @@ static PyObject *core_started_add(PyObject *op, PyObject *arg) {
     long delta = PyLong_AsLong(arg);
     if (delta == -1 && PyErr_Occurred())
         return NULL;
+    /* seq_cst as the other changes of this word: see has_no_threads in pool.c */
     ap_u32_add_seq_cst(&core->started, (uint32_t)delta);
     Py_RETURN_NONE;
 }
@@ -520,7 +537,7 @@ static PyObject *core_pool_address(PyObject *op, void *Py_UNUSED(closure)) {
 }
 
 static PyObject *core_blocked(PyObject *op, void *Py_UNUSED(closure)) {
-    return PyLong_FromUnsignedLong(ap_u32_load_acquire(&((ap_core_object *)op)->core->blocked));
+    return PyLong_FromUnsignedLong(ap_u32_load_relaxed(&((ap_core_object *)op)->core->blocked));
 }
 
 static PyObject *core_leave(PyObject *op, void *Py_UNUSED(closure)) {
@@ -528,6 +545,8 @@ static PyObject *core_leave(PyObject *op, void *Py_UNUSED(closure)) {
 }
 
 static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure)) {
+    /* acquire pairs with who gives a place up (home.c, pool.c): orders its end before our look at
+     * what is pending, in _join of _executor.py */
     return PyLong_FromUnsignedLong(ap_u32_load_acquire(&((ap_core_object *)op)->core->started));
 }
 

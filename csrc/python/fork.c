@@ -8,6 +8,20 @@
  * told.  Tasks that the forking thread itself is running go on and end as usual, after which the
  * thread leaves the worker loop.
  *
+ *     thread that forked, inside fork()           whoever touches this in the child
+ *     1  renew the locks of csrc/sync             a  a pool: its core refuses; asks why, so that
+ *     2  mark each core ORPHANED, have it            the pool is given a new core; submits there
+ *        refuse tasks                             b  a task that is not done, of an orphaned core:
+ *     3  `ap__forks` + 1; the tasks that it          not running here, by the number of the fork:
+ *        is running survive this fork, by            CANCELLED, with an observer of its own
+ *        its number                               c  a wait that went on through the fork (in a
+ *                                                    signal handler): `ap__forks` has changed, or
+ *                                                    the core is orphaned: looks again, or leaves
+ *                                                 d  the worker's loop that it is in: leaves
+ *
+ * There is one thread until (3) is done, so a to d need no order against it; threads that the child
+ * starts come after it.  Tests: tests/faults/test_fork.py.
+ *
  * The marks are set inside fork() itself, by a handler of the C library, before any Python code
  * runs in the child.  An orphaned core refuses tasks; whoever then asks the pool why has it renewed
  * (pool.c).  A hook of os.register_at_fork renews all pools; nothing depends on its running, or on

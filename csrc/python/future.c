@@ -18,6 +18,7 @@ static uint32_t state_of(PyObject *op) {
     if (ap__state_is_done(state))
         return state;
     ap__task_check_fork((ap_pytask *)op);
+    /* as above */
     return ap_u32_load_acquire(&((ap_pytask *)op)->state);
 }
 
@@ -250,7 +251,7 @@ static PyObject *task_set_running(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     bool started = false;
     ap__bound_pin(self);
     while (!started && (state & AP_STATE) == AP_PENDING) {
-        /* as ap__task_start, and also by whoever took the call out */
+        /* pairs as the CAS of ap__task_start; also by whoever took the call out */
         started =
             ap_u32_cas_acq_rel(&self->state, &state, (state & ~(uint32_t)AP_TAKEN) | AP_RUNNING);
     }

@@ -13,6 +13,23 @@
  * function.  If memory runs out on the way to that call, the entry dies in the new thread without
  * having been called, and gives the place up.  From the start to the end nothing here that has to
  * happen allocates.
+ *
+ *     starter (pool.c, _threads.py)               new thread
+ *     1  `started` + 1, seq_cst                   a  called, or the entry dies: CAS the fate from
+ *     2  make fate and entry, start the thread       PENDING to RUNNING; failed: end
+ *     3  that raised: CAS the fate from           b  put the guard into the thread's state; no
+ *        PENDING to CANCELLED; done: place           memory for it: as d
+ *        given up, as d; failed: it runs          c  work; settle the place: the next thread has
+ *                                                    it, or nobody waits for it any more
+ *                                                 d  the guard dies, not settled: `started` - 1,
+ *                                                    seq_cst, and look at the queue; nobody left:
+ *                                                    cancel what is there
+ *                                                 e  end `gone`: who joins goes on
+ *
+ * One of 3 and a moves the fate, so the place is given up once, by the one or the other.  That (d)
+ * leaves nothing behind that somebody relies on it for: has_no_threads in pool.c.
+ *
+ * Tests: tests/faults/test_death_watch.py, test_work.py.
  */
 #include "bridge.h"
 

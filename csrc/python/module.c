@@ -42,6 +42,7 @@ static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag) {
     int exiting = PyObject_IsTrue(flag);
     if (exiting < 0)
         return NULL;
+    /* pairs with is_exiting: orders it before the look at the threads that follows, _threads.py */
     ap_u32_store_seq_cst(&ap__interpreter_exiting, (uint32_t)exiting);
     Py_RETURN_NONE;
 }

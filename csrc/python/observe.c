@@ -224,8 +224,8 @@ bool ap__task_settle_first(ap_pytask *task, unsigned from, uint32_t to, PyObject
         if (!again) {
             ap__task_await_handover(task);
             ap__bound_pin(task);
-            /* acquire pairs with the RMW of whoever decided: if that was core_dealloc, our pin
-             * comes after it has looked at the pins, and nothing is given back */
+            /* acquire pairs with the CAS of whoever decided: in core_dealloc it makes that one's
+             * pin visible.  (Of two who settle the CAS decides: see ap__bound_pin.) */
             before = ap_u32_load_acquire(&task->state);
             /* an override decides once; its outcome is in place before the state says so */
             while (((1u << (before & AP_STATE)) & from)) {

@@ -52,6 +52,8 @@ static bool is_orphaned(PyObject *op) {
 static int refuse(PyObject *op) {
     if (is_orphaned(op))
         return renew(op);
+    /* pairs with the store in ap__core_close: orders why it is closed before our asking */
+    (void)ap_u32_load_acquire(&((ap_pool_base *)op)->core->core->refuse);
     PyObject *none = PyObject_CallMethod(op, "_raise_refused", NULL);
     if (none)
         PyErr_SetString(PyExc_RuntimeError, "cannot schedule new futures after shutdown");
@@ -67,8 +69,11 @@ static ap_core *open_core(PyObject *op) {
                         "the pool is not initialised: call super().__init__() first");
         return NULL;
     }
-    while (ap_u32_load_acquire(&object->core->refuse) |
-           ap_u32_load_acquire(&ap__interpreter_exiting)) {
+    /* relaxed: hints, for the sake of the message.  What decides is CLOSED in the shard's tail, and
+     * at exit is_exiting, asked by who starts a thread.  In a forked child the store was made by
+     * this thread, or before this one was started. */
+    while (ap_u32_load_relaxed(&object->core->refuse) |
+           ap_u32_load_relaxed(&ap__interpreter_exiting)) {
         if (refuse(op) < 0)
             return NULL;
         object = ((ap_pool_base *)op)->core;
@@ -99,6 +104,7 @@ bool ap__core_count_on_idle(ap_core *core) {
         ap_u64_store_relaxed(&core->counted_on, counted + 1);
         return true;
 #endif
+        /* that one submit counts on one worker needs no order, only the RMW */
     } while (!ap_u64_cas_acq_rel(&core->counted_on, &counted, counted + 1));
     return true;
 }
@@ -116,6 +122,7 @@ static bool is_refused(PyObject *thread) {
     bool refused = false;
     if (fate) {
         (void)ap__task_cancel(fate); /* perhaps it was before; not if the thread has started it */
+        /* pairs with the CAS of who cancelled it, or started it: run.c, step 1 */
         refused = (ap_u32_load_acquire(&fate->state) & AP_STATE) == AP_CANCELLED;
         Py_DECREF(fate);
     }
@@ -144,6 +151,8 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
     do {
         if (started >= core->max_workers)
             return 0;
+        /* pairs with has_no_threads: who sees the place relies on the thread, or, if that is
+         * refused, on the look at the queue that follows the giving up */
     } while (!ap_u32_cas_seq_cst(&core->started, &started, started + 1));
 
     starting_threads++;

@@ -174,6 +174,7 @@ static PyType_Spec task_spec = {
 static void task_finalize(PyObject *op) {
     ap_pytask *self = (ap_pytask *)op;
     ap__task_await_handover(self);
+    /* acquire pairs with the publishing RMW: a done state makes the outcome visible */
     uint32_t state = ap_u32_load_acquire(&self->state);
     if ((state & (AP_STATE | AP_LOOKED)) != AP_FINISHED)
         return;

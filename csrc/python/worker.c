@@ -208,6 +208,7 @@ static bool must_leave(loop *self) {
     while (AP_UNLIKELY(leave != 0)) {
         if (leave & AP_ORPHANED)
             return true;
+        /* one worker leaves for each count; that needs no order, only the RMW */
         if (ap_u32_cas_acq_rel(&self->core->leave, &leave, leave - 1)) {
             self->ended = true;
             return true;
@@ -227,7 +228,7 @@ static void run_all(loop *self) {
             publish_last(self);
         }
         ap_pytask *task = ap__task_from_header(header);
-        if (ap_u32_load_relaxed(&self->core->cancelling))
+        if (ap_u32_load_relaxed(&self->core->cancelling)) /* a hint: what misses it is run */
             ap__core_cancel(self->object, task);
         run_one(self, task);
     }

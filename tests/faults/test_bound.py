@@ -53,7 +53,7 @@ def test_a_bound_of_a_wrong_type_is_refused(max_pending):
         ThreadPoolExecutor(1, max_pending=max_pending)
 
 
-@pytest.mark.parametrize("on_full", ["", "wait", None, 1])
+@pytest.mark.parametrize("on_full", ["", "wait", None, 1, []])
 def test_an_unknown_on_full_is_refused(on_full):
     with pytest.raises(ValueError, match="on_full must be 'block', 'raise' or 'caller_runs'"):
         ThreadPoolExecutor(1, max_pending=1, on_full=on_full)

@@ -1,4 +1,4 @@
-"""PITFALLS, "Cancel, wait, timeouts", and what is near it."""
+"""Cancel, wait, timeouts, and what is near it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PITFALLS, "Exceptions and callbacks", and what is near it.  The hook: test_unobserved.py."""
+"""Exceptions and callbacks, and what is near it.  The hook: test_unobserved.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PITFALLS, "map", and what is near it.  Ordinary use: tests/test_map.py."""
+"""`map`, and what is near it.  Ordinary use: tests/test_map.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PITFALLS, "Memory", and what is near it.  What a task costs in bytes: tests/test_memory.py."""
+"""Memory, and what is near it.  What a task costs in bytes: tests/test_memory.py."""
 
 from __future__ import annotations
 

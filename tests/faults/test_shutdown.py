@@ -406,7 +406,7 @@ def test_a_limit_that_is_no_number_is_named(one, call):
     assert one.submit(abs, -1).result(10) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="idle workers stay while another one is in a task: F7")
+@pytest.mark.xfail(strict=True, reason="idle workers stay while another one is in a task")
 def test_idle_workers_leave_although_another_one_stays(gate):
     """Neighbour: as soon as nothing is pending, as in the stdlib."""
     pool = ThreadPoolExecutor(3)

@@ -1,4 +1,4 @@
-"""PITFALLS, "Opt-in hook for failures nobody looked at": `on_unobserved_error`."""
+"""Opt-in hook for failures nobody looked at: `on_unobserved_error`."""
 
 from __future__ import annotations
 
