@@ -434,7 +434,7 @@ static PyObject *core_wait_quiet(PyObject *op, PyObject *timeout) {
 }
 
 /* A task taken out of the queue, with the queue's reference, or None.  Once it is dealt with,
- * `dealt` says so. */
+ * ap_pool_dealt is due. */
 static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     ap_core_object *self = (ap_core_object *)op;
     ap_task *header = ap_pool_take_try(self->core->pool);
@@ -500,11 +500,6 @@ static PyObject *core_take_into(PyObject *op, PyObject *list) {
     return PyBool_FromLong(true);
 }
 
-static PyObject *core_dealt(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    ap_pool_dealt(((ap_core_object *)op)->core->pool);
-    Py_RETURN_NONE;
-}
-
 /* The next `count` workers that look for a task return from their loop, as by a fault. */
 static PyObject *core_fault_end_workers(PyObject *op, PyObject *count) {
     unsigned long value = PyLong_AsUnsignedLong(count);
@@ -560,7 +555,6 @@ static PyMethodDef core_methods[] = {
     {"fail_next", core_fail_next, METH_VARARGS,
      "Take one queued task out of the queue and fail it; False if there is none."},
     {"take_into", core_take_into, METH_O, "Take one queued task out, to the end of a list."},
-    {"dealt", core_dealt, METH_NOARGS, "A task that was taken has been dealt with."},
     {"exit", ap__home_exit, METH_NOARGS,
      "The calling thread is no longer a worker thread, and its place is settled."},
     {"leave_home", ap__home_leave, METH_NOARGS,

@@ -432,7 +432,11 @@ def pause():
 """
         + setting
     )
-    assert done.stdout == f"7 True {'works' if works else LATE}\n", done
+    expected = "works" if works else LATE
+    if who == "threading's hook" and sys.version_info[:2] == (3, 12):
+        # this version starts no thread then; those that there are go on
+        expected = "can't create new thread at interpreter shutdown works"
+    assert done.stdout == f"7 True {expected}\n", done
     assert (done.returncode, done.stderr) == (1 if who == "excepthook" else 0, "")
 
 
