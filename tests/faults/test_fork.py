@@ -20,7 +20,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 import pytest
 from helpers import check_cases, check_python, eventually, occupied, run_python
 
+import affinitypool
 from affinitypool import (
+    FIRST_COMPLETED,
+    FIRST_EXCEPTION,
     BrokenThreadPool,
     CancelledError,
     PendingLimitError,
@@ -30,6 +33,7 @@ from affinitypool import (
     as_completed,
     wait,
 )
+from faults.interrupts import FOLDERS, at_each_place, pending_at
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -1308,6 +1312,377 @@ def test_a_fork_that_python_does_not_know_of():
         options=("-W", "ignore"),
     )
     assert out == "2"
+
+
+# ---- the child renews each pool for itself, whatever becomes of the hook
+
+
+class StruckOnce(ThreadPoolExecutor):
+    """A pool whose renewal is interrupted the first time."""
+
+    armed = False
+
+    def _renew(self):
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        super()._renew()
+
+
+def test_an_interrupt_of_the_renewal_leaves_no_pool_behind(monkeypatch):
+    """Ctrl-C reaches the child while its pools are renewed: each of them works all the same."""
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda info: told.append(info.exc_type))
+    with contextlib.ExitStack() as stack:
+        pools = [stack.enter_context(StruckOnce(1)) for _ in range(5)]
+        for pool in pools:
+            pool.submit(int).result(10)
+
+        def check():
+            assert told == [KeyboardInterrupt]
+            for pool in pools:
+                works(pool)
+
+        for struck in pools[0], pools[2], pools[4]:
+            struck.armed = True
+            in_child(check)
+            struck.armed = False
+
+
+def test_ctrl_c_anywhere_in_the_renewal(monkeypatch):
+    """Neighbour: at each place of the hook where the interpreter looks for signals."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        assert first.submit(int).result(10) == second.submit(int).result(10) == 0
+
+        def attempt(k):
+            read, write = os.pipe()
+            child = None
+            try:
+                with pending_at(k, signal.SIGINT, FOLDERS[:1]) as seen:
+                    child = os.fork()
+            except KeyboardInterrupt:  # the last place: it comes as the fork returns
+                child = 0
+            if child == 0:
+                status = 1
+                try:
+                    assert [pool.submit(abs, -1).result(10) for pool in (first, second)] == [1, 1]
+                    os.write(write, b"more" if seen[0] >= k else b"end")
+                    status = 0
+                finally:
+                    os._exit(status)
+            os.close(write)
+            with os.fdopen(read, "rb") as pipe:
+                assert end_of(child) == 0
+                return pipe.read() == b"more"
+
+        at_each_place(attempt, step=5)
+
+
+def test_a_pool_that_the_hook_does_not_know_of():
+    """Neighbour: its `__init__` was interrupted at the end, by a handler that forks."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result(10)
+        kept = affinitypool._threads.pools.pop(id(pool))
+        try:
+            in_child(lambda: works(pool))
+        finally:
+            affinitypool._threads.pools[id(pool)] = kept
+        works(pool, False)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_thread_of_an_earlier_hook_uses_the_pool(number):
+    """Neighbour: another thread of the child comes before our hook, or between two pools."""
+    use = [
+        "assert pool.submit(abs, -1).result(5) == 1",
+        "assert list(pool.map(abs, [-1, -2])) == [1, 2]",
+        "assert pool.shutdown(timeout=5)",
+    ][number]
+    out = check_python(
+        f"""
+        import os, threading
+        def use():
+            {use}
+            os.write(1, b"1")
+        def hook():
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+        os.register_at_fork(after_in_child=hook)
+        from affinitypool import ThreadPoolExecutor
+        pool, other = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        for each in (pool, other):
+            each.submit(int).result(5)
+        child = os.fork()
+        if child == 0:
+            assert other.submit(abs, -2).result(5) == 2
+            os.write(1, b"2")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        """,
+        options=("-W", "ignore"),
+    )
+    assert out == "12"
+
+
+# ---- a fork in the middle of a call that then goes on in both
+
+
+class ForksOnce:
+    """A function that forks when it is called first."""
+
+    def __init__(self):
+        self.parent, self.child = os.getpid(), None
+
+    def __call__(self, *_):
+        if self.child is None:
+            self.child = os.fork()
+
+    @contextlib.contextmanager
+    def going_on_in_both(self):
+        """Have the child end with the body; fail if it does not, or not well."""
+        read, write = os.pipe()
+        try:
+            yield
+        except BaseException:
+            if os.getpid() != self.parent:
+                os.write(write, traceback.format_exc().encode())
+                os._exit(1)
+            raise
+        finally:
+            if os.getpid() != self.parent:
+                os._exit(0)
+            os.close(write)
+            with os.fdopen(read, "rb") as pipe:
+                assert self.child is not None
+                ended = end_of(self.child)
+                if ended is None:
+                    os.kill(self.child, signal.SIGKILL)
+                    os.waitpid(self.child, 0)
+                assert ended == 0, pipe.read().decode() or "the child hangs"
+
+
+@contextlib.contextmanager
+def struck_when_blocked(files, handler):
+    """Send a signal once the main thread is in a call of one of the files; it calls `handler`."""
+    main = threading.main_thread().ident
+
+    def is_there():
+        frame = sys._current_frames()[main]
+        return os.path.basename(frame.f_code.co_filename) in files
+
+    def send():
+        assert eventually(is_there)
+        time.sleep(0.02)  # most likely it sleeps by now
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    thread.join(20)
+
+
+FIRST_WAITS = {
+    "first completed": lambda tasks: wait(tasks, return_when=FIRST_COMPLETED),
+    "first exception": lambda tasks: wait(tasks, return_when=FIRST_EXCEPTION),
+    "all": wait,
+    "as_completed": lambda tasks: list(as_completed(tasks)),
+    "as_completed with a timeout": lambda tasks: list(as_completed(tasks, 30)),
+    "with a foreign future": lambda tasks: wait([*tasks, Future()], 30, FIRST_COMPLETED),
+}
+
+
+@pytest.mark.parametrize("waiting", FIRST_WAITS.values(), ids=FIRST_WAITS)
+def test_fork_in_a_signal_handler_while_main_waits_for_several(waiting, one):
+    """In the child nobody tells of the parent's tasks, which are cancelled: the wait returns."""
+    gate, forks = threading.Event(), ForksOnce()
+    tasks = [one.submit(gate.wait, 30), one.submit(int)]
+
+    def handler(*_):
+        forks()
+        if forks.child:
+            gate.set()
+
+    with forks.going_on_in_both():
+        with struck_when_blocked(["_waiting.py"], handler):
+            waiting(tasks)
+            if os.getpid() != forks.parent:
+                assert all(task.cancelled() for task in tasks)
+                works(one)
+                os._exit(0)
+    assert wait(tasks, 20).not_done == set()
+
+
+@pytest.mark.parametrize("call", ["shutdown", "drain", "shutdown_now", "join"])
+def test_fork_while_main_joins_a_thread_in_its_last_lines(call, monkeypatch):
+    """The thread has given up all that it had, but has not ended: in the child it never does."""
+    end = affinitypool._threads.WorkerThread._end
+    left, gate, forks = threading.Event(), threading.Event(), ForksOnce()
+
+    def slow_end(self):
+        end(self)
+        left.set()
+        gate.wait(30)
+
+    monkeypatch.setattr(affinitypool._threads.WorkerThread, "_end", slow_end)
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int).result(10)
+    (thread,) = pool._threads
+
+    def handler(*_):
+        forks()
+        if forks.child:
+            gate.set()
+
+    pool.shutdown(wait=False)
+    assert left.wait(10)
+    files = ["_executor.py", "_threads.py"]
+    with forks.going_on_in_both(), struck_when_blocked(files, handler):
+        thread.join() if call == "join" else getattr(pool, call)()
+        if os.getpid() != forks.parent:
+            assert not thread.is_alive()
+            os._exit(0)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("count", [2, 1300])
+@pytest.mark.parametrize("name", ["submit_many", "map"])
+def test_fork_in_an_iterator(name, count, two):
+    """What was made before is the parent's; what comes after runs in the child, in its queues."""
+    two.submit(int).result(10)
+    forks = ForksOnce()
+    before, made = [], []
+
+    def items():
+        yield from range(-count, 0)
+        forks()
+        yield from range(-5, 0)
+
+    def call(n):
+        made.append(n)
+        return abs(n)
+
+    with forks.going_on_in_both():
+        if name == "submit_many":
+            tasks = two.submit_many(call, items())
+            before = tasks[:-5]
+            assert [task.result(10) for task in tasks[-5:]] == [5, 4, 3, 2, 1]
+            if os.getpid() != forks.parent:
+                assert all(task.cancelled() for task in before[-2:])
+        else:
+            results = two.map(call, items(), timeout=20)
+            if os.getpid() == forks.parent:
+                assert list(results) == [*range(count, 0, -1), 5, 4, 3, 2, 1]
+            else:
+                assert two.wait_idle(10)
+                assert sorted(made[-5:]) == [-5, -4, -3, -2, -1]
+        if os.getpid() != forks.parent:
+            works(two)
+    assert [task.result(10) for task in before] == list(range(count, 0, -1))[: len(before)]
+
+
+def test_fork_in_a_callback_of_what_a_shutdown_cancels():
+    """The call that cancels goes on in the child, and leaves the parent's queues alone there."""
+    forks, gate = ForksOnce(), threading.Event()
+    pool = ThreadPoolExecutor(1)
+    running = pool.submit(gate.wait, 30)
+    assert eventually(running.running)
+    tasks = [pool.submit(int) for _ in range(20)]
+    tasks[3].add_done_callback(forks)
+    with forks.going_on_in_both():
+        pool.shutdown(wait=False, cancel_futures=True)
+        if os.getpid() != forks.parent:
+            are_cancelled([running, *tasks])
+            assert pool.shutdown(timeout=10)
+    gate.set()
+    assert pool.shutdown(timeout=20)
+    assert running.result(0) is True
+    assert all(task.cancelled() for task in tasks)
+
+
+@pytest.mark.parametrize("how", ["submit", "submit with many arguments", "submit_many"])
+def test_fork_in_a_finalizer_in_the_middle_of_a_submit(how, one):
+    """The collector may run wherever something is made; the submit goes on in both."""
+    one.submit(int).result(10)
+    forks = ForksOnce()
+
+    class Forks:
+        def __init__(self):
+            self.cycle = self
+
+        def __del__(self):
+            forks()
+
+    submit = {
+        "submit": lambda: one.submit(abs, -1),
+        "submit with many arguments": lambda: one.submit(pow, 1, 2, mod=None),
+        "submit_many": lambda: one.submit_many(abs, [-1])[0],
+    }[how]
+    with forks.going_on_in_both():
+        before = gc.get_threshold()
+        gc.collect()
+        Forks()
+        gc.set_threshold(1)
+        try:
+            tasks = [submit() for _ in range(3)]
+        finally:
+            gc.set_threshold(*before)
+        gc.collect()
+        if os.getpid() != forks.parent:
+            # one that was made before the fork is the parent's
+            assert tasks[-1].done() or tasks[-1].result(10) == 1
+            works(one)
+        else:
+            assert [task.result(10) for task in tasks] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("who", ["another thread", "the same thread", "a task of the child"])
+def test_fork_in_a_fork_of_a_task(who, two):
+    """A task goes on in the child of its own thread; not in that one's child, if another forks."""
+    box, ready, seen = [], threading.Event(), []
+
+    def goes_on():
+        assert not box[0].done()
+
+    def ended():
+        are_cancelled(box)
+        works(two)
+
+    def attempt():
+        try:
+            in_child(goes_on if who == "the same thread" else ended)
+            seen.append(None)
+        except BaseException as error:
+            seen.append(error)
+
+    def child():
+        goes_on()
+        if who == "the same thread":
+            attempt()
+        elif who == "another thread":
+            thread = threading.Thread(target=attempt)
+            thread.start()
+            thread.join()
+        else:
+            two.submit(attempt)
+            assert two.wait_idle(30)
+        if seen != [None]:
+            raise seen[0]
+        goes_on()
+
+    def outer():
+        ready.wait(10)
+        in_child(child)
+        return "outer"
+
+    box.append(two.submit(outer))
+    ready.set()
+    assert box[0].result(40) == "outer"
 
 
 # ---- multiprocessing and subprocess

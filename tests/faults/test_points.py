@@ -6,8 +6,10 @@ thread does while it holds the GIL can only be stopped without one: see points/p
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from helpers import HAS_GIL
+from helpers import HAS_GIL, ROOT
 
 from faults.instrumented import check_points
 
@@ -20,10 +22,17 @@ hands_over = pytest.mark.skipif(
     not HAS_GIL, reason="without a GIL a worker has no reason to let go before it publishes"
 )
 
+# how many tasks a block of a queue holds
+SLOTS = int(
+    re.findall(
+        r"^#define AP_BLOCK_SLOTS (\d+)$", (ROOT / "csrc/sched/block.h").read_text(), re.MULTILINE
+    )[0]
+)
+
 # ---- wakes around parking
 
-PARK = """
-    SLOTS = 127  # AP_BLOCK_SLOTS
+PARK = f"""
+    SLOTS = {SLOTS}
     def by_submit(pool):
         return [pool.submit(abs, -1)]
     def by_batch(pool):

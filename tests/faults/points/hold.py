@@ -27,8 +27,8 @@ from affinitypool._binding import core as core_module
 from affinitypool._binding import ffi, lib
 from affinitypool._threads import pools
 
-WAIT = 15.0  # for what comes at once on an idle machine
-LIMIT = 50.0  # of a run of a script
+WAIT = 40.0  # for what comes at once on an idle machine; others may be busy beside us
+LIMIT = 95.0  # of a run of a script; the test itself allows 110 s
 
 
 class hold:
