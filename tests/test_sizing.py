@@ -208,6 +208,28 @@ def test_a_path_that_leads_outside_is_no_error(group, path):
     assert group(f"0::{path}\n", {}) is None
 
 
+@pytest.mark.parametrize("name", [b"/caf\xe9", b"/\xff\xfe", "/caf\u00e9".encode()])
+def test_the_name_of_a_group_may_be_any_bytes(tmp_path, name):
+    root, own = tmp_path / "cgroup", tmp_path / "own"
+    folder = os.fsencode(root) + name
+    try:
+        os.makedirs(folder)
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 only")
+    with open(folder + b"/cpu.max", "wb") as file:
+        file.write(b"200000 100000\n")
+    own.write_bytes(b"0::" + name + b"\n")
+    assert _sizing.cgroup_quota(root, own) == 2.0
+
+
+def test_a_pool_is_made_without_a_warning_about_encodings():
+    """`-X warn_default_encoding`, with warnings as errors."""
+    check_python(
+        "from affinitypool import ThreadPoolExecutor; ThreadPoolExecutor().submit(int).result()",
+        options=("-X", "warn_default_encoding", "-W", "error::EncodingWarning"),
+    )
+
+
 def test_without_control_groups(tmp_path):
     assert _sizing.cgroup_quota(tmp_path, tmp_path / "missing") is None
     assert _sizing.cgroup_quota(tmp_path / "missing", tmp_path / "missing") is None

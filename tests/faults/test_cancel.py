@@ -43,6 +43,7 @@ from affinitypool import (
     as_completed,
     wait,
 )
+from faults.interrupts import FOLDERS, at_each_place, pending_at
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -596,6 +597,26 @@ def test_cancel_races_taking_the_task_out_of_the_queue(one):
 
             _, told = at_once(take_and_run, cancel)
         check(tasks, ran, told)
+
+
+def test_ctrl_c_anywhere_while_a_task_is_taken_out_of_the_queue(one):
+    """Whoever was interrupted has the task, or it is still in the queue, or it is cancelled."""
+
+    def attempt(k):
+        with occupied(one):
+            tasks, items = [one.submit(int) for _ in range(2)], []
+            try:
+                with pending_at(k, signal.SIGINT, FOLDERS[:1]) as seen:
+                    items.append(one._work_queue.get_nowait())
+            except KeyboardInterrupt:
+                pass
+            for item in items:
+                item.run()
+        assert wait(tasks, 10).not_done == set(), k
+        assert one.wait_idle(10), k
+        return seen[0] >= k
+
+    at_each_place(attempt)
 
 
 def test_cancel_races_the_worker_that_waits_for_the_task(one):

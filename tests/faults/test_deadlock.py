@@ -961,6 +961,29 @@ def test_ctrl_c_twice(monkeypatch):
         at_each_place(attempt)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_in_the_start_of_a_thread_that_fails_to_begin(monkeypatch, workers):
+    """Each place is given back once, whatever has struck: shutdown returns, all tasks are done."""
+
+    def attempt(k):
+        gate = threading.Event()
+
+        def initializer():
+            gate.wait(20)
+            raise ValueError("initializer")
+
+        pool = ThreadPoolExecutor(workers, initializer=initializer)
+        tasks, more = interrupted(pool, lambda pool: [pool.submit(int)], k, signal.SIGINT)
+        gate.set()
+        assert pool.shutdown(timeout=10)
+        assert pool._core.started <= 1
+        assert all(task.done() for task in tasks)
+        return more
+
+    with quiet(monkeypatch):
+        at_each_place(attempt)
+
+
 def test_ctrl_c_leaves_no_thread_that_never_was(monkeypatch):
     """What an interrupted start leaves is no thread of `threading.enumerate`."""
     before = threading.active_count()

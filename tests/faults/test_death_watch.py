@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import ctypes
 import functools
 import itertools
 import logging
+import signal
 import threading
 import time
 from threading import get_ident
 
 import pytest
-from helpers import eventually, occupied
+from helpers import check_python, eventually, occupied
 
-from affinitypool import ThreadPoolExecutor
+import affinitypool
+from affinitypool import ThreadPoolExecutor, wait
+from faults.interrupts import at_each_place, pending_at
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -337,3 +342,120 @@ def test_wait_idle_and_shutdown_do_not_mind():
             pool._core.fault_end_workers(round % 3)
             assert pool.wait_idle(20)
             assert all(task.done() for task in tasks)
+
+
+def test_a_worker_whose_start_was_interrupted_ends_too(monkeypatch):
+    """Ctrl-C in the submit that starts it, anywhere; later nothing may replace it.  Then the pool
+    has no worker, and starts one when it may again."""
+    monkeypatch.setattr(affinitypool._threads, "_RETRY_DELAYS", (0,))
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+
+    def attempt(k):
+        with ThreadPoolExecutor(2) as pool:
+            try:
+                with pending_at(k, signal.SIGINT) as seen:
+                    pool.submit(int)
+            except KeyboardInterrupt:
+                pass
+            assert pool.wait_idle(10)
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refuse)
+                threads = set(pool._threads)
+                pool._core.fault_end_workers(len(threads))
+                with contextlib.suppress(RuntimeError):
+                    assert wait([pool.submit(int)], 10).not_done == set()
+                for thread in threads:
+                    thread.join(10)
+                    assert not thread.is_alive()
+            tasks = [pool.submit(abs, -1) for _ in range(3)]
+            assert [task.result(10) for task in tasks] == [1] * 3
+        return seen[0] >= k
+
+    at_each_place(attempt)
+
+
+def test_workers_that_never_come_to_work_are_not_replaced_for_ever(monkeypatch):
+    """A function of threading.setprofile that raises strikes each of them before its first look."""
+    struck = []
+
+    def raises(frame, event, arg):
+        if event == "c_call" and frame.f_code is affinitypool._threads._work.__code__:
+            if len(struck) > 1000:  # they would come for ever
+                return
+            struck.append(arg)
+            raise KeyError("profile")
+
+    before = threading.getprofile()
+    threading.setprofile(raises)
+    try:
+        pool = ThreadPoolExecutor(1)
+        task = pool.submit(int)
+        assert wait([task], 20).not_done == set()
+    finally:
+        threading.setprofile(before)
+    assert task.cancelled()
+    assert 1 < len(struck) < 100
+    assert pool.submit(abs, -1).result(10) == 1
+    assert pool.shutdown(timeout=10)
+
+
+def test_a_thread_that_dies_before_its_first_line_gives_its_place_up(monkeypatch):
+    """No memory for the call of its function: the interpreter drops that, in the new thread."""
+    returned, name = threading.Event(), "_start_new_thread"
+    if hasattr(threading, "_start_joinable_thread"):
+        name = "_start_joinable_thread"
+    start = _thread.start_new_thread
+
+    def stillborn(function, *_, **__):
+        box = [function]
+
+        def drop():
+            returned.wait(20)
+            box.clear()
+
+        start(drop, ())
+
+    pool = ThreadPoolExecutor(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, name, stillborn)
+        task = pool.submit(int)
+    (thread,) = pool._threads
+    returned.set()
+    assert wait([task], 10).not_done == set()
+    assert task.cancelled()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert pool.submit(abs, -1).result(10) == 1
+    assert pool.shutdown(timeout=10)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
+def test_a_thread_that_is_born_while_memory_is_short(length):
+    """Neighbour: any of the allocations of a submit and of its new thread fails."""
+    pytest.importorskip("_testcapi", reason="this Python cannot be told that memory is out")
+    out = check_python(
+        f"""
+        import logging, sys, threading, time, _testcapi
+        from affinitypool import ThreadPoolExecutor, wait
+        logging.disable(logging.CRITICAL)
+        sys.unraisablehook = threading.excepthook = lambda *_: None
+        def starve(pool, tasks, n, on=_testcapi.set_nomemory, off=_testcapi.remove_mem_hooks):
+            on(n, n + {length})
+            try:
+                tasks.append(pool.submit(int))
+                time.sleep(0.0002)  # the thread is most likely there now
+            finally:
+                off()
+        for n in range(1, 80):
+            pool, tasks = ThreadPoolExecutor(1), []
+            try:
+                starve(pool, tasks, n)
+            except (MemoryError, RuntimeError):
+                pass
+            assert not wait(tasks, 10).not_done, n
+            assert pool.submit(abs, -1).result(10) == 1, n
+            assert pool.shutdown(timeout=10), n
+        print("ends", flush=True)
+        """
+    )
+    assert out == "ends\n"

@@ -17,6 +17,7 @@ import traceback
 import pytest
 from helpers import HAS_GIL, at_once, eventually, fail, occupied
 
+import affinitypool
 from affinitypool import (
     FIRST_COMPLETED,
     FIRST_EXCEPTION,
@@ -29,6 +30,7 @@ from affinitypool import (
     as_completed,
     wait,
 )
+from faults.interrupts import at_each_place
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -1394,3 +1396,78 @@ def test_an_initializer_that_is_interrupted_by_a_cancel_of_everything(logged):
         tasks = [pool.submit(int) for _ in range(10)]
         at_once(gate.set, functools.partial(pool.shutdown, cancel_futures=True))
         assert all(task.done() for task in tasks)
+
+
+@pytest.mark.parametrize("way", ["result", "wait", "as_completed"])
+def test_a_task_that_runs_inline_goes_on_while_its_pool_breaks(way, logged):
+    """What a waiting worker runs itself is not pending, though it is still in the queue: it is
+    not failed, and its callbacks come when it ends."""
+    threads, called = [], []
+    running, gate = threading.Event(), threading.Event()
+
+    def initializer():
+        threads.append(threading.current_thread())
+        if len(threads) == 2:
+            running.wait(20)
+            raise OSError("second")
+
+    def inner():
+        running.set()
+        gate.wait(20)
+        called.append("inner")
+        return "result"
+
+    def outer():
+        task = pool.submit(inner)
+        task.add_done_callback(lambda task: called.append(task.result(0)))
+        if way == "wait":
+            wait([task])
+        elif way == "as_completed":
+            list(as_completed([task]))
+        return task.result()
+
+    pool = ThreadPoolExecutor(2, initializer=initializer)
+    task = pool.submit(outer)
+    assert running.wait(10)
+    threads[1].join(20)
+    with pytest.raises(BrokenThreadPool):
+        pool.submit(int)
+    assert called == []
+    gate.set()
+    assert task.result(10) == "result"
+    assert called == ["inner", "result"]
+    assert pool.shutdown(timeout=10)
+
+
+def test_a_pool_whose_breaking_is_interrupted_leaves_no_task_pending(logged, monkeypatch):
+    """An exception from outside, at any step of the failing of what is pending."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    breaks = affinitypool._threads._break.__code__
+
+    def attempt(k):
+        gate, steps = threading.Event(), [0]
+
+        def strike(frame, event, arg):
+            if event == "c_return" and frame.f_code is breaks:
+                steps[0] += 1
+                if steps[0] == k:
+                    sys.setprofile(None)
+                    raise KeyError("from outside")
+
+        def initializer():
+            gate.wait(20)
+            sys.setprofile(strike)
+            raise ValueError("initializer")
+
+        pool = ThreadPoolExecutor(1, initializer=initializer)
+        tasks, called = [pool.submit(int) for _ in range(3)], []
+        for task in tasks:
+            task.add_done_callback(called.append)
+        gate.set()
+        assert wait(tasks, 10).not_done == set(), k
+        assert pool.wait_idle(10), k
+        assert pool.shutdown(timeout=10), k
+        assert set(called) == set(tasks)
+        return steps[0] >= k
+
+    assert at_each_place(attempt) > 5

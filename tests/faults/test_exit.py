@@ -801,6 +801,58 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 # ---- imports
 
 
+SLOW_START = """
+import os, threading
+go, starting, tasks = threading.Event(), threading.Event(), []
+threading._register_atexit(go.set)  # older than ours, so it comes after it
+import affinitypool._threads
+from affinitypool import ThreadPoolExecutor, wait
+launch = affinitypool._threads.WorkerThread.launch
+def slow(self, *args):
+    starting.set()
+    assert go.wait(20)
+    launch(self, *args)
+def produce():
+    tasks.append(pool.submit(os.write, 1, b"ran "))
+    assert not wait(tasks, 20).not_done
+    os.write(1, b"done")
+"""
+
+
+@pytest.mark.parametrize("wait_at_exit", [True, False])
+def test_a_thread_that_starts_after_our_exit_hook_ends(wait_at_exit):
+    """A submit in another thread is about to start a worker when main ends."""
+    out = check_python(
+        f"""{SLOW_START}
+pool = ThreadPoolExecutor(1, wait_at_exit={wait_at_exit})
+affinitypool._threads.WorkerThread.launch = slow
+threading.Thread(target=produce).start()
+starting.wait(20)
+"""
+    )
+    assert out in ("ran done", "done") if not wait_at_exit else out == "ran done"
+
+
+def test_a_thread_that_starts_while_our_exit_hook_waits_ends():
+    """Neighbour: the hook has seen which threads there are, and waits for one of them."""
+    out = check_python(
+        f"""{SLOW_START}
+gate, first, pool = threading.Event(), ThreadPoolExecutor(2), ThreadPoolExecutor(1)
+first.submit(gate.wait, 20)
+idle = first.submit(threading.current_thread).result(20)
+def produce_late():
+    produce()
+    gate.set()
+affinitypool._threads.WorkerThread.launch = slow
+threading.Thread(target=produce_late).start()
+starting.wait(20)
+# the hook lets go of this one, and waits for the other one of its pool
+threading.Thread(target=lambda: (idle.join(), go.set())).start()
+"""
+    )
+    assert out == "ran done"
+
+
 def test_a_module_body_that_uses_a_pool(tmp_path):
     (tmp_path / "body.py").write_text(
         "from affinitypool import ThreadPoolExecutor, wait\n"
@@ -836,3 +888,92 @@ print(error.type.__name__)
 """)
     assert done.returncode == 0, done
     assert done.stdout == "ImportError\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="no lazy imports before Python 3.15")
+@pytest.mark.parametrize(
+    "use",
+    [
+        "pool.submit(abs, -1).result()",
+        "next(pool.map(abs, [-1]))",
+        "pool.submit_many(abs, [-1])[0].result()",
+        "next(affinitypool.as_completed([pool.submit(abs, -1)])).result()",
+    ],
+)
+@pytest.mark.parametrize("leaving", ["pool.shutdown()", "del pool", "", "os.fork() or exit()"])
+def test_where_every_import_is_lazy(use, leaving):
+    """What the C code needs of the modules is there before the first use."""
+    out = check_python(
+        f"""
+        import os
+        from affinitypool import ThreadPoolExecutor
+        pool = ThreadPoolExecutor(2)
+        import affinitypool
+        os.write(1, b"%d " % ({use}))
+        {leaving}
+        """,
+        options=("-X", "lazy_imports=all", "-W", "ignore"),
+    )
+    assert out == "1 "
+
+
+TWICE = """
+import os, sys, threading
+import affinitypool as one
+first = one.ThreadPoolExecutor(1)
+gate, begun = threading.Event(), threading.Event()
+running = first.submit(lambda: begun.set() or gate.wait(20))
+begun.wait(20)
+pending = first.submit(abs, -3)
+for name in [name for name in sys.modules if name.partition(".")[0] == "affinitypool"]:
+    del sys.modules[name]
+import affinitypool as two
+assert two is not one
+second = two.ThreadPoolExecutor(1)
+def use(pool, module):
+    task = pool.submit(abs, -1)
+    assert module.wait([task], 10).done == {task} and task.result() == 1
+    assert [task.result() for task in module.as_completed(pool.submit_many(abs, [-1]), 10)] == [1]
+    assert list(pool.map(abs, [-1, -2], timeout=10)) == [1, 2]
+    assert pool.submit(lambda: pool.submit(abs, -1).result(10)).result(10) == 1
+"""
+
+
+@pytest.mark.parametrize("order", ["first, second", "second, first"])
+@pytest.mark.parametrize("where", ["here", "in a child"])
+def test_the_package_is_imported_twice(order, where):
+    """Its modules were dropped from sys.modules, as some tools do: old pools and new ones work."""
+    out = check_python(
+        TWICE
+        + f"""
+if {where!r} == "in a child":
+    child = os.fork()
+    if child:
+        gate.set()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    else:
+        assert running.cancelled() and pending.cancelled()
+gate.set()
+for pool in ({order}):
+    use(pool, one if pool is first else two)
+if {where!r} == "here":
+    assert running.result(10) is True and pending.result(10) == 3
+for pool in ({order}):
+    assert pool.shutdown(timeout=10)
+os.write(1, b"ends ")
+""",
+        options=("-W", "ignore"),
+    )
+    assert out == ("ends " if where == "here" else "ends ends ")
+
+
+def test_both_copies_of_the_package_run_what_is_pending_at_the_end():
+    out = check_python(
+        TWICE
+        + """
+for pool in (first, second):
+    pool.submit(os.write, 1, b"ran ")
+threading.Timer(0.05, gate.set).start()
+"""
+    )
+    assert out == "ran ran "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
 import gc
@@ -15,7 +16,16 @@ import time
 import weakref
 
 import pytest
-from helpers import Probe, all_dead, at_once, eventually, fail, no_collector, occupied
+from helpers import (
+    HAS_GIL,
+    Probe,
+    all_dead,
+    at_once,
+    eventually,
+    fail,
+    no_collector,
+    occupied,
+)
 
 from affinitypool import (
     BrokenThreadPool,
@@ -888,3 +898,37 @@ def test_a_bounded_pool_that_raises_cancels_what_map_submitted(size):
     ):
         pool.map(ran.append, range(20), buffersize=size)
     assert ran == ([] if size is None else ran)
+
+
+@pytest.mark.parametrize("name", ["map", "submit_many"])
+def test_a_signal_is_handled_while_a_builtin_iterator_is_read(one, name):
+    """Reading it runs no Python code, and yet Ctrl-C ends it soon, not at its end."""
+    rest = iter(itertools.repeat(0, 60_000))
+    interrupt = map(_thread.interrupt_main, [signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt):
+        getattr(one, name)(bool, itertools.chain(interrupt, rest))
+    assert operator.length_hint(rest) > 50_000
+    assert one.submit(abs, -1).result(10) == 1
+
+
+@pytest.mark.skipif(not HAS_GIL, reason="without a GIL other threads run anyway")
+@pytest.mark.parametrize("name", ["map", "submit_many"])
+def test_other_threads_run_while_a_builtin_iterator_is_read(one, name):
+    """Neighbour: it lets go of the GIL now and then, as Python code does."""
+    rest, gate = itertools.count(), threading.Event()
+
+    def interrupt():
+        gate.wait(20)
+        _thread.interrupt_main(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        gate.set()
+        getattr(one, name)(bool, itertools.islice(rest, 1_000_000))
+    thread.join(10)
+    assert next(rest) < 1_000_000
+    assert one.submit(abs, -1).result(10) == 1
+
+
+

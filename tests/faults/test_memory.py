@@ -1462,3 +1462,52 @@ def test_a_task_that_nobody_decorates_is_no_work_for_the_collector(one):
         assert not any(gc.is_tracked(task) for task in tasks)
     assert wait(tasks, 10).not_done == set()
     assert not any(gc.is_tracked(task) for task in tasks)
+
+
+@pytest.mark.parametrize("waiting", ["as_completed", "wait"])
+def test_no_end_of_a_task_is_missed_when_memory_is_short(waiting):
+    """One allocation fails, the n-th from here: whoever waits for several returns all the same."""
+    pytest.importorskip("_testcapi", reason="this Python cannot be told that memory is out")
+    out = check_python(
+        f"""
+        import sys, threading, logging, _testcapi
+        from affinitypool import Task, as_completed, wait
+        logging.disable(logging.CRITICAL)
+        sys.unraisablehook = threading.excepthook = lambda *_: None
+        on, off = _testcapi.set_nomemory, _testcapi.remove_mem_hooks
+        from affinitypool import _core
+        def end(tasks, n):
+            on(n, n + 1)
+            try:
+                for task in tasks:
+                    task.set_result(None)
+            finally:
+                off()
+        for n in range(30):
+            tasks = [Task() for _ in range(3)]
+            for task in tasks:
+                task.set_running_or_notify_cancel()
+            def finish(task=tasks[0]):
+                try:
+                    end(tasks, n)
+                except MemoryError:
+                    pass
+                for task in tasks:
+                    if not task.done():
+                        task.set_result(None)
+            if {waiting!r} == "wait":
+                watcher = threading.Thread(target=lambda: wait(tasks, 10, "FIRST_COMPLETED"))
+                watcher.start()
+                finish()
+                watcher.join(5)
+                assert not watcher.is_alive(), n
+            else:
+                ended = as_completed(tasks, 10)
+                done = threading.Thread(target=finish)
+                done.start()
+                assert len(list(ended)) == 3, n
+                done.join()
+        print("ends", flush=True)
+        """
+    )
+    assert out == "ends\n"

@@ -599,3 +599,30 @@ def test_many_producers_at_once_that_come_and_go():
         """
     )
     assert out == "True\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    "stop", ["gc.collect()", "sys._current_frames()", "os.fork() or os._exit(0)", "gc.freeze()"]
+)
+def test_the_world_can_be_stopped_beside_builtin_tasks(stop, workers):
+    """Workers that run one builtin after the other, without end, never run Python code; yet they
+    stop when the collector, or a fork, wants all threads to stop."""
+    out = check_python(
+        f"""
+        import functools, gc, os, sys
+        from affinitypool import ThreadPoolExecutor
+        pool = ThreadPoolExecutor({workers})
+        for _ in range({workers}):
+            again = functools.partial(pool.submit)
+            again.__setstate__((pool.submit, (again,), {{}}, None))
+            assert pool.submit(again).result(10)
+        for _ in range(3):
+            {stop}
+        os.write(1, b"stopped")
+        os._exit(0)
+        """,
+        options=("-W", "ignore"),
+        timeout=20,
+    )
+    assert out == "stopped"

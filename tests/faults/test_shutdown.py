@@ -25,6 +25,7 @@ from affinitypool import (
     as_completed,
     wait,
 )
+from faults.interrupts import FOLDERS, at_each_place, pending_at
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -823,6 +824,69 @@ def test_the_next_shutdown_now_returns_what_an_interrupted_one_cancelled(one, mo
         assert all(task.cancelled() for task in tasks)
     assert set(one.shutdown_now()) == set(tasks)
     assert one.shutdown_now() == []
+
+
+def test_shutdown_waits_for_a_thread_that_starts_in_place_of_a_lost_one(monkeypatch):
+    """A thread that has given its place up without being replaced holds none."""
+
+    def struck(*_):
+        raise KeyError("sent from outside")
+
+    make = affinitypool._threads.WorkerThread.__init__
+    making, gate = threading.Event(), threading.Event()
+
+    def slow(self, *args):
+        making.set()
+        gate.wait(20)
+        make(self, *args)
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(affinitypool._threads.Crew, "replace", struck)
+    pool, box = ThreadPoolExecutor(1), []
+    assert pool.submit(int).result(10) == 0
+    (lost,) = pool._threads
+    pool._core.fault_end_workers(1)
+    with contextlib.suppress(CancelledError):
+        pool.submit(int).result(10)  # it looks
+    lost.join(10)
+    monkeypatch.setattr(affinitypool._threads.WorkerThread, "__init__", slow)
+    submitter = threading.Thread(target=lambda: box.append(pool.submit(abs, -1)))
+    submitter.start()
+    try:
+        assert making.wait(10)  # the task was accepted
+        assert pool.shutdown(timeout=0.05) is False
+        assert pool._core.pending == 1
+    finally:
+        gate.set()
+        submitter.join(20)
+    assert pool.shutdown(timeout=10) is True
+    assert box[0].result(0) == 1
+
+
+def test_ctrl_c_anywhere_in_shutdown_now_loses_no_task_that_it_cancelled():
+    """Each is returned once: by the call that was interrupted, or by the next one."""
+
+    def attempt(k):
+        pool, gate, returned = ThreadPoolExecutor(1), threading.Event(), []
+        running = pool.submit(gate.wait, 20)
+        assert eventually(running.running)
+        tasks = [pool.submit(int) for _ in range(3)]
+        running.cancel()
+        gate.set()
+        try:
+            with pending_at(k, signal.SIGINT, FOLDERS[:1]) as seen:
+                returned += pool.shutdown_now()
+        except KeyboardInterrupt:
+            pass
+        pool.shutdown()
+        more = pool.shutdown_now()
+        assert not set(returned) & set(more)
+        assert len(returned + more) == len(set(returned + more)) == sum(
+            task.cancelled() for task in tasks
+        ), k
+        return seen[0] >= k
+
+    at_each_place(attempt)
 
 
 def test_a_dropped_result_of_shutdown_now_frees_the_tasks(one):
