@@ -802,7 +802,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 SLOW_START = """
-import os, threading
+import os, sys, threading, time
 go, starting, tasks = threading.Event(), threading.Event(), []
 threading._register_atexit(go.set)  # older than ours, so it comes after it
 import affinitypool._threads
@@ -837,17 +837,20 @@ def test_a_thread_that_starts_while_our_exit_hook_waits_ends():
     """Neighbour: the hook has seen which threads there are, and waits for one of them."""
     out = check_python(
         f"""{SLOW_START}
-gate, first, pool = threading.Event(), ThreadPoolExecutor(2), ThreadPoolExecutor(1)
+gate, first, pool = threading.Event(), ThreadPoolExecutor(1), ThreadPoolExecutor(1)
 first.submit(gate.wait, 20)
-idle = first.submit(threading.current_thread).result(20)
+main = threading.get_ident()
+def watch():
+    while sys._current_frames()[main].f_code.co_name != "join":
+        time.sleep(0.001)
+    go.set()
 def produce_late():
     produce()
     gate.set()
 affinitypool._threads.WorkerThread.launch = slow
 threading.Thread(target=produce_late).start()
 starting.wait(20)
-# the hook lets go of this one, and waits for the other one of its pool
-threading.Thread(target=lambda: (idle.join(), go.set())).start()
+threading.Thread(target=watch).start()
 """
     )
     assert out == "ran done"

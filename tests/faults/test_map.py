@@ -929,6 +929,3 @@ def test_other_threads_run_while_a_builtin_iterator_is_read(one, name):
     thread.join(10)
     assert next(rest) < 1_000_000
     assert one.submit(abs, -1).result(10) == 1
-
-
-
