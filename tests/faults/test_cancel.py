@@ -599,7 +599,6 @@ def test_cancel_races_taking_the_task_out_of_the_queue(one):
         check(tasks, ran, told)
 
 
-@pytest.mark.xfail(reason="an interrupt after dealt() has it counted twice", strict=False)
 def test_ctrl_c_anywhere_while_a_task_is_taken_out_of_the_queue(one):
     """Whoever was interrupted has the task, or it is still in the queue, or it is cancelled."""
 
@@ -614,7 +613,7 @@ def test_ctrl_c_anywhere_while_a_task_is_taken_out_of_the_queue(one):
             for item in items:
                 item.run()
         assert wait(tasks, 10).not_done == set(), k
-        assert one.wait_idle(1), k
+        assert one.wait_idle(10), k
         return seen[0] >= k
 
     at_each_place(attempt)

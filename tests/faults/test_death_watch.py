@@ -405,22 +405,13 @@ needs_gil = pytest.mark.skipif(
 
 
 @needs_gil
-@pytest.mark.parametrize(
-    "limit",
-    [
-        None,
-        pytest.param(
-            0.5, marks=pytest.mark.xfail(strict=True, reason="join_until: it has never begun")
-        ),
-    ],
-)
+@pytest.mark.parametrize("limit", [None, 20])
 def test_a_thread_that_dies_before_its_first_line_gives_its_place_up(limit, monkeypatch):
     """No memory for the call of its function: the interpreter drops that, in the new thread."""
     returned, name = threading.Event(), "_start_new_thread"
     if hasattr(threading, "_start_joinable_thread"):
         name = "_start_joinable_thread"
     start = _thread.start_new_thread
-    monkeypatch.setattr(threading, "_limbo", {})  # nobody takes it out again
 
     def stillborn(function, *_, **__):
         box = [function]

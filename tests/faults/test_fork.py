@@ -1508,13 +1508,12 @@ def test_fork_in_a_signal_handler_while_main_waits_for_several(waiting, one):
         if forks.child:
             gate.set()
 
-    with forks.going_on_in_both():
-        with struck_when_blocked(["_waiting.py"], handler):
-            waiting(tasks)
-            if os.getpid() != forks.parent:
-                assert all(task.cancelled() for task in tasks)
-                works(one)
-                os._exit(0)
+    with forks.going_on_in_both(), struck_when_blocked(["_waiting.py"], handler):
+        waiting(tasks)
+        if os.getpid() != forks.parent:
+            assert all(task.cancelled() for task in tasks)
+            works(one)
+            os._exit(0)
     assert wait(tasks, 20).not_done == set()
 
 

@@ -923,8 +923,8 @@ def test_other_threads_run_while_a_builtin_iterator_is_read(one, name):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
+    gate.set()
     with pytest.raises(KeyboardInterrupt):
-        gate.set()
         getattr(one, name)(bool, itertools.islice(rest, 1_000_000))
     thread.join(10)
     assert next(rest) < 1_000_000

@@ -881,8 +881,10 @@ def test_ctrl_c_anywhere_in_shutdown_now_loses_no_task_that_it_cancelled():
         pool.shutdown()
         more = pool.shutdown_now()
         assert not set(returned) & set(more)
-        assert len(returned + more) == len(set(returned + more)) == sum(
-            task.cancelled() for task in tasks
+        assert (
+            len(returned + more)
+            == len(set(returned + more))
+            == sum(task.cancelled() for task in tasks)
         ), k
         return seen[0] >= k
 
