@@ -841,6 +841,7 @@ def test_shutdown_waits_for_a_thread_that_starts_in_place_of_a_lost_one(monkeypa
         make(self, *args)
 
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
     monkeypatch.setattr(affinitypool._threads.Crew, "replace", struck)
     pool, box = ThreadPoolExecutor(1), []
     assert pool.submit(int).result(10) == 0
