@@ -178,6 +178,9 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->gone = (ap_pytask *)Py_NewRef(gone);
     self->body = Py_NewRef(body);
     self->maker = PyThread_get_thread_ident();
+#ifdef Py_GIL_DISABLED
+    ap__give_up_ownership((PyObject *)self); /* it dies where it is let go of last */
+#endif
     return (PyObject *)self;
 }
 

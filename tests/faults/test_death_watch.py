@@ -9,12 +9,13 @@ import functools
 import itertools
 import logging
 import signal
+import sys
 import threading
 import time
 from threading import get_ident
 
 import pytest
-from helpers import HAS_GIL, check_python, eventually, occupied
+from helpers import HAS_GIL, eventually, occupied, run_python
 
 import affinitypool
 from affinitypool import ThreadPoolExecutor, wait
@@ -399,12 +400,6 @@ def test_workers_that_never_come_to_work_are_not_replaced_for_ever(monkeypatch):
     assert pool.shutdown(timeout=10)
 
 
-needs_gil = pytest.mark.skipif(
-    not HAS_GIL, reason="without a GIL its place is not given up: the entry dies in the maker"
-)
-
-
-@needs_gil
 @pytest.mark.parametrize("limit", [None, 20])
 def test_a_thread_that_dies_before_its_first_line_gives_its_place_up(limit, monkeypatch):
     """No memory for the call of its function: the interpreter drops that, in the new thread."""
@@ -436,15 +431,16 @@ def test_a_thread_that_dies_before_its_first_line_gives_its_place_up(limit, monk
     assert pool.shutdown(timeout=limit) is True
 
 
-SHORT = pytest.mark.xfail(reason="a start that fails so keeps its place", strict=False)
-
-
-@needs_gil
-@pytest.mark.parametrize("length", [1, *(pytest.param(n, marks=SHORT) for n in (2, 5, 9))])
+@pytest.mark.skipif(not HAS_GIL, reason="who is out of memory cannot be told there")
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 13),
+    reason="3.13 frees a code object that is in use when memory runs out in threading's excepthook",
+)
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 def test_a_thread_that_is_born_while_memory_is_short(length):
     """Neighbour: any of the allocations of a submit and of its new thread fails."""
     pytest.importorskip("_testcapi", reason="this Python cannot be told that memory is out")
-    out = check_python(
+    done = run_python(  # it may say that memory was out
         f"""
         import logging, sys, threading, time, _testcapi
         from affinitypool import ThreadPoolExecutor, wait
@@ -469,4 +465,4 @@ def test_a_thread_that_is_born_while_memory_is_short(length):
         print("ends", flush=True)
         """
     )
-    assert out == "ends\n"
+    assert (done.returncode, done.stdout) == (0, "ends\n"), done

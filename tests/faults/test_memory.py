@@ -1464,7 +1464,7 @@ def test_a_task_that_nobody_decorates_is_no_work_for_the_collector(one):
     assert not any(gc.is_tracked(task) for task in tasks)
 
 
-@pytest.mark.xfail(not HAS_GIL, reason="as_completed may not be told", strict=False)
+@pytest.mark.skipif(not HAS_GIL, reason="the allocation that fails may be the waiter's own there")
 @pytest.mark.parametrize("waiting", ["as_completed", "wait"])
 def test_no_end_of_a_task_is_missed_when_memory_is_short(waiting):
     """One allocation fails, the n-th from here: whoever waits for several returns all the same."""
