@@ -294,7 +294,8 @@ class WorkerThread(threading.Thread):
             raise RuntimeError("cannot join current thread")
         if not _core.wait_all([self._gone], timeout):
             return
-        if not self._started.is_set():  # refused, or it died before its first line
+        if self._gone.result() is True and not self._started.is_set():
+            # it died before its first line
             _live.pop(self, None)
             threading._limbo.pop(self, None)  # type: ignore[attr-defined]
         elif self.has_begun():
