@@ -223,11 +223,10 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         May be interrupted anywhere, also by a handler that uses the pool and so does the same.
         """
         begin_child()
-        if not self._is_orphaned():
-            return
         crew = self._present_crew()
-        if crew is not None:
-            crew.let_joiners_go()
+        if crew is None or not crew.core.is_orphaned:
+            return
+        crew.let_joiners_go()
         core = _core.Core(*self._core_options)
         if self._shutdown or self._broken:
             core.close()

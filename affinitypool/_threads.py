@@ -120,10 +120,8 @@ class Crew:
 
     def let_joiners_go(self) -> None:
         """In a forked child, which has none of the threads."""
-        me = threading.current_thread()
         for thread in self.threads.copy():
-            if thread is not me:
-                thread.let_joiners_go()
+            thread.let_joiners_go()
 
     def replace(
         self, dead: WorkerThread, initializer: Callable[..., object] | None, initargs: Any
@@ -215,9 +213,13 @@ class WorkerThread(threading.Thread):
         return True
 
     def let_joiners_go(self) -> None:
-        """Tell those who wait for the thread's end that it never comes, or has come."""
-        with contextlib.suppress(InvalidStateError):  # done already
-            self._gone.set_result(None)
+        """Tell those who wait for the thread's end that it never comes, or has come.
+
+        Not if this is the thread: as in a child that a task has forked.
+        """
+        if self.ident != threading.get_ident():
+            with contextlib.suppress(InvalidStateError):  # done already
+                self._gone.set_result(None)
 
     def is_lost(self) -> bool:
         """Return whether the thread has given up its place among the started, and has not been
@@ -347,10 +349,7 @@ def _initialize_context(initializer: Callable[..., object], initargs: tuple[Any,
         if variable not in before or before[variable] is not value
     ]
     if changed:
-        initial = contextvars.Context()
-        for variable, value in changed:
-            initial.run(variable.set, value)
-        _core.set_initial_context(initial, tuple(itertools.chain.from_iterable(changed)))
+        _core.set_initial_context(tuple(itertools.chain.from_iterable(changed)))
 
 
 def _break(crew: Crew, cause: BaseException) -> None:
@@ -421,12 +420,9 @@ def begin_child() -> None:
     if _process == os.getpid():
         return
     _stack_size_lock = threading.RLock()
-    _core.set_main_thread(threading.main_thread().ident or 0)
-    me = threading.current_thread()
     for thread, core in list(_live.items()):
         if core.is_orphaned:
-            if thread is not me:
-                thread.let_joiners_go()
+            thread.let_joiners_go()
             _live.pop(thread, None)
     _process = os.getpid()
 
@@ -434,7 +430,6 @@ def begin_child() -> None:
 def _renew_all() -> None:
     """In a forked child: renew every pool; one that is not renews itself when it is used."""
     begin_child()
-    _core.set_main_thread(threading.get_ident())
     failure = None
     for pool in list(pools.values()):
         try:

@@ -9,19 +9,43 @@
 #include "bridge.h"
 
 AP_THREAD_LOCAL PyObject *ap__initial_context;
-static _Thread_local PyObject *initial_pairs; /* the same: variable, value, variable, value */
+static _Thread_local PyObject *initial_pairs; /* the same, to be set in another context */
 
 void ap__context_forget(void) {
     Py_CLEAR(ap__initial_context);
     Py_CLEAR(initial_pairs);
 }
 
-/* set_initial_context(context, pairs): what the initializer of this worker thread has set. */
-static PyObject *set_initial_context(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *context, *pairs;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyContext_Type, &context, &PyTuple_Type, &pairs))
+/* In the context that is entered. */
+static int set_values(PyObject *pairs) {
+    for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(pairs); i += 2) {
+        PyObject *token =
+            PyContextVar_Set(PyTuple_GET_ITEM(pairs, i), PyTuple_GET_ITEM(pairs, i + 1));
+        if (!token)
+            return -1;
+        Py_DECREF(token);
+    }
+    return 0;
+}
+
+/* set_initial_context(pairs): what the initializer of this worker thread has set: variable, value,
+ * variable, value. */
+static PyObject *set_initial_context(PyObject *Py_UNUSED(module), PyObject *pairs) {
+    if (!PyTuple_Check(pairs)) {
+        PyErr_Format(PyExc_TypeError, "expected a tuple, not %.200s", Py_TYPE(pairs)->tp_name);
         return NULL;
-    Py_XSETREF(ap__initial_context, Py_NewRef(context));
+    }
+    PyObject *context = PyContext_New();
+    if (!context || PyContext_Enter(context) < 0) {
+        Py_XDECREF(context);
+        return NULL;
+    }
+    bool failed = set_values(pairs) < 0;
+    if (PyContext_Exit(context) < 0 || failed) {
+        Py_DECREF(context);
+        return NULL;
+    }
+    Py_XSETREF(ap__initial_context, context);
     Py_XSETREF(initial_pairs, Py_NewRef(pairs));
     Py_RETURN_NONE;
 }
@@ -70,24 +94,13 @@ void ap__context_replace(PyObject **base) {
     PyErr_Restore(type, error, traceback);
 }
 
-static int set_initial_values(void) {
-    for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(initial_pairs); i += 2) {
-        PyObject *token = PyContextVar_Set(PyTuple_GET_ITEM(initial_pairs, i),
-                                           PyTuple_GET_ITEM(initial_pairs, i + 1));
-        if (!token)
-            return -1;
-        Py_DECREF(token);
-    }
-    return 0;
-}
-
 PyObject *ap__context_call(ap_pytask *task, PyObject *context, const ap_call *call) {
     bool has_initial = ap__context_has_initial(task), copied = !context;
     if (copied && !(context = PyContext_Copy(ap__initial_context)))
         return NULL;
     PyObject *result = NULL;
     if (PyContext_Enter(context) == 0) {
-        if (copied || !has_initial || set_initial_values() == 0)
+        if (copied || !has_initial || set_values(initial_pairs) == 0)
             result = ap__call(call);
         PyObject *type, *error, *traceback;
         if (!result)
@@ -103,8 +116,8 @@ PyObject *ap__context_call(ap_pytask *task, PyObject *context, const ap_call *ca
 }
 
 static PyMethodDef functions[] = {
-    {"set_initial_context", set_initial_context, METH_VARARGS,
-     "What the initializer of this worker thread has set: a context, and pairs in a tuple."},
+    {"set_initial_context", set_initial_context, METH_O,
+     "What the initializer of this worker thread has set: variables and values in turn."},
     {NULL, NULL, 0, NULL},
 };
 

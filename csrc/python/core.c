@@ -366,14 +366,19 @@ static PyObject *core_cancel_pending(PyObject *op, PyObject *collect) {
     Py_RETURN_NONE;
 }
 
+static bool is_list(PyObject *object) {
+    if (PyList_Check(object))
+        return true;
+    PyErr_Format(PyExc_TypeError, "expected a list, not %.200s", Py_TYPE(object)->tp_name);
+    return false;
+}
+
 /* take_cancelled(into): moves what was collected to the end of the list. */
 static PyObject *core_take_cancelled(PyObject *op, PyObject *into) {
     ap_core_object *self = (ap_core_object *)op;
     int code = 0;
-    if (!PyList_Check(into)) {
-        PyErr_SetString(PyExc_TypeError, "expected a list");
+    if (!is_list(into))
         return NULL;
-    }
     Py_BEGIN_CRITICAL_SECTION(op);
     /* others may be about to cancel more, which is for the next call */
     PyObject *list = self->cancelled;
@@ -393,10 +398,8 @@ static PyObject *core_take_cancelled(PyObject *op, PyObject *into) {
 static PyObject *core_give_cancelled(PyObject *op, PyObject *tasks) {
     ap_core_object *self = (ap_core_object *)op;
     int code = 0;
-    if (!PyList_Check(tasks)) {
-        PyErr_SetString(PyExc_TypeError, "expected a list");
+    if (!is_list(tasks))
         return NULL;
-    }
     Py_BEGIN_CRITICAL_SECTION(op);
     if (self->cancelled)
         code = PyList_SetSlice(self->cancelled, 0, 0, tasks);
@@ -433,18 +436,17 @@ static PyObject *core_wait_quiet(PyObject *op, PyObject *timeout) {
     }
 }
 
-/* A task taken out of the queue, with the queue's reference, or None.  Once it is dealt with,
+/* A task that is queued or promised, with the queue's reference, or NULL.  Once it is dealt with,
  * ap_pool_dealt is due. */
-static PyObject *core_take(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    ap_core_object *self = (ap_core_object *)op;
+static ap_pytask *take_any(ap_core_object *self) {
     ap_task *header = ap_pool_take_try(self->core->pool);
     if (header)
-        return (PyObject *)ap__task_from_header(header);
+        return ap__task_from_header(header);
     ap_pytask *task;
-    Py_BEGIN_CRITICAL_SECTION(op);
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
     task = pop_promised(self);
     Py_END_CRITICAL_SECTION();
-    return task ? (PyObject *)task : Py_NewRef(Py_None);
+    return task;
 }
 
 /* fail_next(error, callbacks): takes a task out of the queue and fails it, if it is pending.
@@ -454,12 +456,9 @@ static PyObject *core_fail_next(PyObject *op, PyObject *args) {
     PyObject *error, *kept, *callbacks = NULL;
     if (!PyArg_ParseTuple(args, "OO!", &error, &PyList_Type, &kept))
         return NULL;
-    PyObject *taken = core_take(op, NULL);
-    if (taken == Py_None) {
-        Py_DECREF(taken);
+    ap_pytask *task = take_any((ap_core_object *)op);
+    if (!task)
         Py_RETURN_FALSE;
-    }
-    ap_pytask *task = (ap_pytask *)taken;
     /* from PENDING only: who waits for it in a worker may be running it */
     Py_INCREF(error);
     if (!ap__task_settle_first(task, AP_FROM_PENDING, AP_FINISHED | AP_OVERRIDE, error, true,
@@ -468,36 +467,31 @@ static PyObject *core_fail_next(PyObject *op, PyObject *args) {
         (void)ap__task_cancel(task); /* it is pending still if memory has run out */
     } else {
         for (Py_ssize_t i = 0; callbacks && i < PyList_GET_SIZE(callbacks); i++) {
-            PyObject *pair = PyTuple_Pack(2, taken, PyList_GET_ITEM(callbacks, i));
+            PyObject *pair = PyTuple_Pack(2, (PyObject *)task, PyList_GET_ITEM(callbacks, i));
             if (!pair || PyList_Append(kept, pair) < 0)
-                PyErr_WriteUnraisable(taken);
+                PyErr_WriteUnraisable((PyObject *)task);
             Py_XDECREF(pair);
         }
         Py_XDECREF(callbacks);
     }
-    Py_DECREF(taken);
+    Py_DECREF(task);
     ap_pool_dealt(((ap_core_object *)op)->core->pool);
     Py_RETURN_TRUE;
 }
 
 /* take_into(list): a task out of the queue to the end of the list; whether there was one. */
 static PyObject *core_take_into(PyObject *op, PyObject *list) {
-    if (!PyList_Check(list)) {
-        PyErr_SetString(PyExc_TypeError, "expected a list");
+    if (!is_list(list))
         return NULL;
-    }
     if (PyList_Append(list, Py_None) < 0) /* room first */
         return NULL;
     Py_ssize_t last = PyList_GET_SIZE(list) - 1;
-    PyObject *task = core_take(op, NULL);
-    bool taken = task != Py_None;
-    if (!taken) {
-        Py_DECREF(task);
-        return PyList_SetSlice(list, last, last + 1, NULL) < 0 ? NULL : PyBool_FromLong(false);
-    }
-    (void)PyList_SetItem(list, last, task);
+    ap_pytask *task = take_any((ap_core_object *)op);
+    if (!task)
+        return PyList_SetSlice(list, last, last + 1, NULL) < 0 ? NULL : Py_NewRef(Py_False);
+    (void)PyList_SetItem(list, last, (PyObject *)task);
     ap_pool_dealt(((ap_core_object *)op)->core->pool); /* what follows is the caller's */
-    return PyBool_FromLong(true);
+    Py_RETURN_TRUE;
 }
 
 /* The next `count` workers that look for a task return from their loop, as by a fault. */
@@ -564,7 +558,7 @@ static PyMethodDef core_methods[] = {
      "The calling worker thread is gone for good, unless its place is settled: False."},
     {"fault_end_workers", core_fault_end_workers, METH_O,
      "For tests: the next so many workers that look for a task return from their loop."},
-    {"started_add", core_started_add, METH_O, "Correct the count of worker threads."},
+    {"started_add", core_started_add, METH_O, "For tests: correct the count of worker threads."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -566,10 +566,6 @@ static PyObject *pool_bind(PyObject *op, PyObject *args) {
     return PyBool_FromLong(bound);
 }
 
-static PyObject *pool_is_orphaned(PyObject *op, PyObject *Py_UNUSED(ignored)) {
-    return PyBool_FromLong(is_orphaned(op));
-}
-
 /* One of the two, in a forked child that of the child. */
 static PyObject *pool_part(PyObject *op, bool crew) {
     ap_pool_base *self = (ap_pool_base *)op;
@@ -638,7 +634,6 @@ static PyMethodDef pool_methods[] = {
      "PendingLimitError, at once, when max_pending tasks have not started, whatever on_full is."},
     {"_submit_rows", pool_submit_rows, METH_VARARGS, NULL},
     {"_bind", pool_bind, METH_VARARGS, NULL},
-    {"_is_orphaned", pool_is_orphaned, METH_NOARGS, NULL},
     {"_present_crew", pool_present_crew, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
