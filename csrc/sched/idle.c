@@ -103,8 +103,8 @@ int ap_idle_sleep(ap_worker *worker, uint64_t deadline_ns) {
     if (ap_u32_cas_acq_rel(&worker->token, &token, AP_TOKEN_PARKED)) {
         token = AP_TOKEN_PARKED;
         ap_count(&worker->parks, 1);
+        AP_POINT("idle-sleep"); /* outside the loop: wakes without a reason do not pass again */
         while (token == AP_TOKEN_PARKED) {
-            AP_POINT("idle-sleep");
             int rc = ap_wait_u32(&worker->token, AP_TOKEN_PARKED, deadline_ns);
             /* pairs with ap__token_give; acquire also on failure */
             if (rc == AP_E_TIMEDOUT && ap_u32_cas_acq_rel(&worker->token, &token, AP_TOKEN_EMPTY))

@@ -38,7 +38,9 @@ uint32_t ap_ring_steal_try(ap_ring *from, ap_ring *into, uint32_t max, ap_task *
                       ap_ptr_load_relaxed(&from->slots[(head + i) & from->mask]));
     AP_POINT("ring-steal");
     /* pairs with ap_ring_room: orders our reads of the slots before their reuse */
-    return ap_u64_cas_acq_rel(&from->head, &head, head + n) ? (uint32_t)n : 0;
+    bool ours = ap_u64_cas_acq_rel(&from->head, &head, head + n);
+    AP_POINT("ring-stolen");
+    return ours ? (uint32_t)n : 0;
 }
 
 ap_queue_state ap_ring_look(ap_ring *ring) {

@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -109,9 +110,20 @@ def eventually(condition: Callable[[], object], timeout: float = WAIT) -> None:
 
 
 def parked(pool: Any, workers: int | None = None) -> None:
-    """Wait until so many workers of the pool, or all that it may have, are enlisted as idle."""
+    """Wait until so many workers of the pool, or all that it may have, are idle, and none is on its
+    way to sleep: a hold that begins now does not catch one that is late.
+    """
     wanted = pool._max_workers if workers is None else workers
-    eventually(lambda: pool.stats().idle == wanted)
+    eventually(lambda: pool.stats().idle == wanted and not any(map(runs, list(pool._threads))))
+
+
+def runs(thread: threading.Thread) -> bool:
+    """Whether the kernel runs the thread, or would if it had a CPU."""
+    try:
+        line = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
+    except OSError:  # it has ended, or this is not Linux
+        return False
+    return line.rpartition(")")[2].split()[0] == "R"
 
 
 def filled(pool: Any) -> Any:
