@@ -1349,6 +1349,7 @@ def test_an_interrupt_of_the_renewal_leaves_no_pool_behind(monkeypatch):
             struck.armed = False
 
 
+@pytest.mark.timeout(180)  # some hundred forks, of a process that may have grown
 def test_ctrl_c_anywhere_in_the_renewal(monkeypatch):
     """Neighbour: at each place of the hook where the interpreter looks for signals."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)

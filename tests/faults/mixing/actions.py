@@ -135,8 +135,8 @@ def take_out(driver: Driver, rng: random.Random) -> None:
         item = pool._work_queue.get_nowait()
     except queue.Empty:
         return
-    entry = item.args[0]
-    if not isinstance(entry, Entry):  # an event loop's
+    entry = item.args[0] if item.args else None
+    if not isinstance(entry, Entry):  # an event loop's, or a broken pool's
         item.run()
         return
     entry.taken = True
