@@ -63,6 +63,7 @@ typedef struct options {
     uint64_t seed, runs; /* of random executions */
     const char *trace;
     int preemptions, stale; /* -1: as the case says */
+    bool deep;
     bool list;
 } options;
 
@@ -243,7 +244,9 @@ static unsigned decide(unsigned count) {
 }
 
 static int bound_of_preemptions(void) {
-    return how == RANDOM ? MODEL_UNBOUNDED : given.preemptions >= 0 ? given.preemptions : current->preemptions;
+    if (how == RANDOM)
+        return MODEL_UNBOUNDED;
+    return given.preemptions >= 0 ? given.preemptions : current->preemptions + given.deep;
 }
 
 static bool affordable(const decision *at, unsigned index) {
@@ -499,6 +502,10 @@ int model_self(void) {
     return self;
 }
 
+bool model_has_ended(int thread) {
+    return threads[thread].state == ENDED;
+}
+
 int model_value(int i) {
     return current->values[i];
 }
@@ -717,10 +724,12 @@ static bool search(void) {
         printf("%s: FAILED: %s\n", current->name, failure);
         return false;
     }
-    printf("%s: ok, %llu executions, %llu steps, %s%d preemptions, %d older loads",
-           current->name, (unsigned long long)executions, (unsigned long long)steps_in_all,
-           complete ? "all up to " : "NOT ALL up to ", bound_of_preemptions(),
-           bound_of(BUDGET_STALE));
+    printf("%s: ok, %llu executions, %llu steps, %s", current->name,
+           (unsigned long long)executions, (unsigned long long)steps_in_all,
+           complete ? "all" : "NOT ALL");
+    if (bound_of_preemptions() < MODEL_UNBOUNDED)
+        printf(" up to %d preemptions, %d older loads", bound_of_preemptions(),
+               bound_of(BUDGET_STALE));
     if (current->spurious)
         printf(", %d returns for no reason", current->spurious);
     if (current->failures)
@@ -771,6 +780,7 @@ static _Noreturn void usage(const char *program) {
     fprintf(stderr,
             "%s [options] [CASE...]: explores the cases whose names begin so, all by default\n"
             "  --list             names the cases\n"
+            "  --deep             one preemption more than the case says\n"
             "  --preemptions N    bound, instead of what the case says\n"
             "  --older N          bound on loads of older stores, likewise\n"
             "  --executions N     at most\n"
@@ -796,6 +806,8 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--list") == 0)
             given.list = true;
+        else if (strcmp(argv[i], "--deep") == 0)
+            given.deep = true;
         else if (strcmp(argv[i], "--preemptions") == 0)
             given.preemptions = atoi(argument(argc, argv, &i));
         else if (strcmp(argv[i], "--older") == 0)

@@ -62,6 +62,9 @@ int model_value(int i);
 /* The number of the calling thread: 0 in setup and finish, 1 for the first. */
 int model_self(void);
 
+/* Whether a thread, the first is 1, has ended; for may_block. */
+bool model_has_ended(int thread);
+
 /* Memory of this execution, zeroed; and a name for it, or for a part, in traces. */
 void *model_alloc(size_t size);
 void model_free(void *memory);

@@ -25,6 +25,7 @@ typedef struct block {
 typedef struct cell { /* of 8 bytes */
     uintptr_t address;
     uint32_t execution;
+    int8_t only; /* the one thread that was here, + 1; -1: there were several */
     int8_t writer[8];
     int16_t written[8];
     int16_t read[8][THREADS];
@@ -122,26 +123,37 @@ static _Noreturn void race(uintptr_t address, const char *what, const char *with
                thread);
 }
 
-static void access_plainly(uintptr_t address, size_t size, bool writes, const void *caller) {
-    if (unwatched || is_thread_local(address))
-        return;
-    memory_check_use(address, size, caller);
+static void access_cell(cell *at, unsigned from, unsigned to, bool writes, const void *caller) {
     const view *own = &views[self];
-    for (size_t i = 0; i < size; i++) {
-        cell *at = cell_of(address + i);
-        unsigned byte = (unsigned)((address + i) & 7);
+    bool alone = at->only == 0 || at->only == self + 1;
+    at->only = alone ? (int8_t)(self + 1) : -1;
+    for (unsigned byte = from; byte < to; byte++) {
+        uintptr_t address = (at->address << 3) + byte;
         int writer = at->writer[byte];
-        if (at->written[byte] > own->clock[writer])
-            race(address + i, writes ? "write" : "read", "write", writer, caller);
+        if (!alone && at->written[byte] > own->clock[writer])
+            race(address, writes ? "write" : "read", "write", writer, caller);
         if (!writes) {
             at->read[byte][self] = own->clock[self];
             continue;
         }
-        for (int t = 0; t < THREADS; t++)
+        for (int t = 0; t < THREADS && !alone; t++)
             if (at->read[byte][t] > own->clock[t])
-                race(address + i, "write", "read", t, caller);
+                race(address, "write", "read", t, caller);
         at->writer[byte] = (int8_t)self;
         at->written[byte] = own->clock[self];
+    }
+}
+
+static void access_plainly(uintptr_t address, size_t size, bool writes, const void *caller) {
+    if (unwatched || is_thread_local(address))
+        return;
+    memory_check_use(address, size, caller);
+    while (size > 0) {
+        unsigned from = (unsigned)(address & 7);
+        unsigned to = size < 8 - from ? from + (unsigned)size : 8;
+        access_cell(cell_of(address), from, to, writes, caller);
+        address += to - from;
+        size -= to - from;
     }
 }
 
@@ -169,7 +181,7 @@ void model_free(void *memory) {
 /* ---- what the code under test calls ---------------------------------------------------------- */
 
 void *ap_memory_alloc(size_t size) {
-    return pick_within(BUDGET_FAILURE, 2) ? NULL : model_alloc(size);
+    return together && pick_within(BUDGET_FAILURE, 2) ? NULL : model_alloc(size);
 }
 
 void ap_memory_free(void *memory) {

@@ -73,8 +73,8 @@ static void finish(void) {
      .values = {__VA_ARGS__}, .preemptions = bound
 
 const model_case model_cases[] = {
-    CASE("ring, 1 thief of halves", 4, 4, 1, 0), .threads = {owner, thief}},
-    CASE("ring, 1 thief of one", 4, 4, 1, 1), .threads = {owner, thief}},
+    CASE("ring, 1 thief of halves", 3, 4, 1, 0), .threads = {owner, thief}},
+    CASE("ring, 1 thief of one", 3, 4, 1, 1), .threads = {owner, thief}},
     CASE("ring, 1 thief, pushes of two", 4, 4, 2, 0), .threads = {owner, thief}},
     CASE("ring, 2 thieves of halves", 2, 3, 1, 0), .threads = {owner, thief, thief}},
     CASE("ring, 2 thieves of one", 2, 3, 1, 1), .threads = {owner, thief, thief}},
