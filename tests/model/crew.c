@@ -2,16 +2,20 @@
 #include "crew.h"
 
 #include "sched/pool.h"
+#include "sync/wait.h"
 
 bool model_spins;
 ap_pool *crew_pool;
 crew_task *crew_tasks;
+static ap_atomic_u32 *ended; /* how many have said so */
 
 void crew_make(const ap_pool_options *options) {
     model_spins = false;
     int rc = ap_pool_new(options, &crew_pool);
     MODEL_CHECK(rc == AP_OK);
     crew_tasks = model_alloc(CREW_TASKS_MAX * sizeof *crew_tasks);
+    ended = model_alloc(sizeof *ended);
+    model_name(ended, "ended");
     model_name(crew_tasks, "tasks");
     model_name(crew_pool, "pool");
     model_name(&crew_pool->idle, "idle");
@@ -38,6 +42,15 @@ void crew_run(ap_task *task) {
     own->runs++;
 }
 
+void crew_run_after(ap_task *task, uint32_t others) {
+    crew_run(task);
+    uint32_t seen;
+    while ((seen = ap_u32_load_acquire(ended)) < others)
+        ap_wait_u32(ended, seen, AP_FOREVER);
+    ap_u32_add_acq_rel(ended, 1);
+    ap_wake_u32(ended, UINT32_MAX);
+}
+
 void crew_work(void) {
     ap_worker *worker;
     if (ap_worker_begin(crew_pool, &worker) != AP_OK)
@@ -45,7 +58,7 @@ void crew_work(void) {
     do {
         ap_task *task;
         while ((task = ap_worker_take_try(worker)) || (task = ap_worker_search(worker)))
-            crew_run(task);
+            task->run ? task->run(task, worker) : crew_run(task);
     } while (ap_worker_park(worker) == AP_OK);
     ap_worker_end(worker);
 }
@@ -66,4 +79,5 @@ void crew_check_run(int count) {
 void crew_free(void) {
     ap_pool_release(crew_pool);
     model_free(crew_tasks);
+    model_free(ended);
 }

@@ -25,7 +25,10 @@ ap_task *crew_task_of(int i);
 /* Runs it, exactly once. */
 void crew_run(ap_task *task);
 
-/* A worker's whole life. */
+/* Runs it, and says so; first waits until `others` more have said so. */
+void crew_run_after(ap_task *task, uint32_t others);
+
+/* A worker's whole life; with tasks that have a `run` of their own. */
 void crew_work(void);
 
 /* Whether the tasks 0 to count - 1 have run, by loads that no thread makes. */

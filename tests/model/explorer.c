@@ -63,7 +63,7 @@ typedef struct options {
     uint64_t seed, runs; /* of random executions */
     const char *trace;
     int preemptions, stale; /* -1: as the case says */
-    bool deep;
+    bool deep, quick;
     bool list;
 } options;
 
@@ -681,7 +681,7 @@ static void show_failure(void) {
     printf("%s: FAILED after %llu executions: %s\n", current->name, (unsigned long long)executions,
            text);
     print_trace();
-    if (how != REPLAY) {
+    if (how != REPLAY && !given.quick) {
         memcpy(replayed, answers, sizeof answers);
         replayed_count = answer_count;
         how = REPLAY;
@@ -781,6 +781,7 @@ static _Noreturn void usage(const char *program) {
             "%s [options] [CASE...]: explores the cases whose names begin so, all by default\n"
             "  --list             names the cases\n"
             "  --deep             one preemption more than the case says\n"
+            "  --quick            ends at the first failure, and does not tell it step by step\n"
             "  --preemptions N    bound, instead of what the case says\n"
             "  --older N          bound on loads of older stores, likewise\n"
             "  --executions N     at most\n"
@@ -808,6 +809,8 @@ int main(int argc, char **argv) {
             given.list = true;
         else if (strcmp(argv[i], "--deep") == 0)
             given.deep = true;
+        else if (strcmp(argv[i], "--quick") == 0)
+            given.quick = true;
         else if (strcmp(argv[i], "--preemptions") == 0)
             given.preemptions = atoi(argument(argc, argv, &i));
         else if (strcmp(argv[i], "--older") == 0)
@@ -840,6 +843,8 @@ int main(int argc, char **argv) {
         bool fine = given.trace ? replay() : given.runs ? search_at_random() : search();
         ok += fine;
         bad += !fine;
+        if (bad && given.quick)
+            break;
     }
     if (given.list)
         return 0;
