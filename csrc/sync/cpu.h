@@ -14,14 +14,6 @@
 #define AP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define AP_NOINLINE __attribute__((noinline))
 
-/* Thread-locals of the hot path.  The fast model needs room in the static TLS area, which
- * glibc and Darwin give to libraries that are loaded late and musl does not. */
-#if defined(__linux__) && defined(__GLIBC__)
-#define AP_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
-#else
-#define AP_THREAD_LOCAL _Thread_local
-#endif
-
 /* A named place between two steps of a protocol, where a test may stop or delay the thread:
  * compile with -DAP_POINT_HEADER='"file.h"' to give it a meaning. */
 #ifdef AP_POINT_HEADER
@@ -30,6 +22,15 @@
 #ifndef AP_POINT
 #define AP_POINT(name) ((void)0)
 #endif
+/* Thread-locals of the hot path.  The fast model needs room in the static TLS area, which
+ * glibc and Darwin give to libraries that are loaded late and musl does not. */
+#ifdef AP_THREAD_LOCAL
+/* the test's threads are not the system's */
+#elif defined(__linux__) && defined(__GLIBC__)
+#define AP_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
+#else
+#define AP_THREAD_LOCAL _Thread_local
+#endif
 /* Whether idle workers spin before they park: a test may say no. */
 #ifndef AP_WORKERS_SPIN
 #define AP_WORKERS_SPIN true
@@ -37,7 +38,9 @@
 
 /* Tells the processor that this is a spin loop. */
 static inline void ap_cpu_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
+#ifdef AP_CPU_PAUSE
+    AP_CPU_PAUSE();
+#elif defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("isb" ::: "memory");

@@ -1,0 +1,41 @@
+/* What the models of a pool have in common: a pool, tasks that count their runs, workers. */
+#ifndef MODEL_CREW_H
+#define MODEL_CREW_H
+
+#include "affinitypool.h"
+#include "explorer.h"
+
+#define CREW_TASKS_MAX 12
+
+typedef struct crew_task {
+    ap_task task;
+    uint64_t written; /* plainly, before the push: its runner has to see it */
+    uint64_t runs;    /* plainly: two runs that are not ordered are a race */
+} crew_task;
+
+extern ap_pool *crew_pool;
+extern crew_task *crew_tasks;
+
+/* Makes a pool. */
+void crew_make(const ap_pool_options *options);
+
+/* Task i, ready to be pushed. */
+ap_task *crew_task_of(int i);
+
+/* Runs it, exactly once. */
+void crew_run(ap_task *task);
+
+/* Runs it, and says so; first waits until `others` more have said so. */
+void crew_run_after(ap_task *task, uint32_t others);
+
+/* A worker's whole life; with tasks that have a `run` of their own. */
+void crew_work(void);
+
+/* Whether the tasks 0 to count - 1 have run, by loads that no thread makes. */
+bool crew_have_run(int count);
+void crew_check_run(int count);
+
+/* Frees the pool and the tasks; only if no worker is left. */
+void crew_free(void);
+
+#endif

@@ -1,0 +1,95 @@
+/* A model checker for C11 code: runs small programs of several threads through every order of
+ * their steps, and every value that their loads may see, up to a bound.
+ *
+ * Overview.  A model is a C file with an array of cases.  A case has a setup, which runs alone, some
+ * threads, and a finish, which runs alone after them.  The code under test is the shipping code of
+ * csrc/, compiled with the back end atomic_model.h and with -fsanitize=thread: its atomic accesses
+ * come here by the one, its plain accesses by the calls that the other puts in.
+ *
+ *     static void writer(void) { ap_u32_store_release(&flag, 1); }
+ *     static void reader(void) { MODEL_CHECK(ap_u32_load_acquire(&flag) <= 1); }
+ *     const model_case model_cases[] = {
+ *         {.name = "flag", .setup = clear, .threads = {writer, reader}, .preemptions = 2},
+ *         {0},
+ *     };
+ *
+ * What is found: a check that fails; threads that block for ever (a lost wake) or turn for ever;
+ * races of plain accesses; use of memory that is freed, or whose making does not happen before its
+ * use; memory that is left.  A failure prints a trace that --replay takes.
+ *
+ * Memory orders.  As in C11 with the order of seq_cst operations of C++20, and its release
+ * sequences: each thread has a view, of the oldest store of each location that it may still
+ * read and of what happened before it.  Stand-alone fences exist for the litmus tests.  See order.c.
+ *
+ * Limits.  A location's stores are ordered as they are executed, and a load reads a store that was
+ * executed: no load buffering, no store that takes effect before an older one of its thread.  A
+ * thread that pauses or yields sees what is newest afterwards.  An exploration is complete only up
+ * to its bounds, which it prints: switches away from a thread that could go on, loads that do not
+ * read the newest store, futex waits that return for no reason, allocations that fail.
+ */
+#ifndef MODEL_EXPLORER_H
+#define MODEL_EXPLORER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MODEL_THREADS_MAX 6
+#define MODEL_UNBOUNDED 10000
+
+typedef struct model_case {
+    const char *name;
+    void (*setup)(void);
+    void (*threads[MODEL_THREADS_MAX])(void);
+    void (*finish)(void);    /* also after threads have blocked, if that is no fault */
+    bool (*may_block)(void); /* some threads block for ever: is that no lost wake?  By plain loads */
+    int values[6];           /* what the case's functions make of model_value() */
+    int preemptions;         /* bound */
+    int stale;               /* bound on loads of older stores; 0: 2 */
+    int spurious;            /* bound on futex waits that return for no reason */
+    int failures;            /* bound on allocations that fail */
+    const char *outcomes;    /* exactly these are seen, "a b|c d": for litmus tests */
+    const char *fails;       /* a control: it must fail, with this in the message */
+    bool full;               /* every switch, also those that make no difference: with fences */
+    bool leaves_memory;      /* memory that is left is no fault */
+} model_case;
+
+extern const model_case model_cases[]; /* up to one without a name */
+
+/* Parameter i of the case. */
+int model_value(int i);
+
+/* The number of the calling thread: 0 in setup and finish, 1 for the first. */
+int model_self(void);
+
+/* Whether a thread, the first is 1, has ended; for may_block. */
+bool model_has_ended(int thread);
+
+/* Memory of this execution, zeroed; and a name for it, or for a part, in traces. */
+void *model_alloc(size_t size);
+void model_free(void *memory);
+void model_name(const void *address, const char *name);
+
+/* One of 0 to count - 1: all are explored. */
+unsigned model_choose(unsigned count);
+
+/* Waits without a bound on its time until something has been written that makes the condition
+ * true: `while (!condition) model_yield();`. */
+void model_yield(void);
+
+/* What this execution came to: see model_case.outcomes. */
+void model_outcome(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+_Noreturn void model_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#define MODEL_CHECK(condition) \
+    ((condition) ? (void)0 : model_fail("%s:%d: %s", __FILE__, __LINE__, #condition))
+
+/* A fence of its own; the library has none. */
+void model_fence(int order);
+
+/* Plain accesses that are to be checked although the code is compiled without -fsanitize=thread. */
+void model_plain_read(const void *address, size_t size);
+void model_plain_write(void *address, size_t size);
+
+#endif

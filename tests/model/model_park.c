@@ -1,0 +1,63 @@
+/* Push against park (idle.h): whatever is pushed is run, whoever is on the way to sleep. */
+#include "crew.h"
+
+extern bool model_spins;
+
+/* values: tasks of each producer, workers, shards, spinning, in order */
+static int tasks_in_all(void) {
+    return model_value(0) * model_value(1);
+}
+
+static void setup(void) {
+    crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(2),
+                                 .shards = (uint32_t)model_value(3),
+                                 .in_order = (uint32_t)model_value(5),
+                                 .ring_slots = 2,
+                                 .cpus = 2});
+    model_spins = model_value(4);
+}
+
+static void push(int producer) {
+    for (int i = 0; i < model_value(0); i++)
+        MODEL_CHECK(ap_pool_push(crew_pool, crew_task_of(producer * model_value(0) + i)) == AP_OK);
+}
+
+static void producer_1(void) {
+    push(0);
+}
+
+static void producer_2(void) {
+    push(1);
+}
+
+static bool may_block(void) {
+    return crew_have_run(tasks_in_all());
+}
+
+static void finish(void) {
+    crew_check_run(tasks_in_all());
+}
+
+/* tasks each, producers, workers, shards, spins, in_order */
+#define CASE(title, ...)                                                                 \
+    .name = title, .setup = setup, .may_block = may_block, .finish = finish,             \
+    .leaves_memory = true, .values = {__VA_ARGS__}
+
+const model_case model_cases[] = {
+    {CASE("park, 1 producer, 1 worker", 2, 1, 1, 1, 0, 0),
+     .threads = {producer_1, crew_work},
+     .preemptions = 3, .stale = 1},
+    {CASE("park, 2 producers, 1 worker", 1, 2, 1, 1, 0, 0),
+     .threads = {producer_1, producer_2, crew_work},
+     .preemptions = 3, .stale = 1},
+    {CASE("park, 1 producer, 2 workers", 1, 1, 2, 1, 0, 0),
+     .threads = {producer_1, crew_work, crew_work},
+     .preemptions = 2, .stale = 1},
+    {CASE("park, 2 producers, 2 workers", 1, 2, 2, 1, 0, 0),
+     .threads = {producer_1, producer_2, crew_work, crew_work},
+     .preemptions = 2, .stale = 1},
+    {CASE("park, 2 producers, 2 workers, in order", 1, 2, 2, 1, 0, 1),
+     .threads = {producer_1, producer_2, crew_work, crew_work},
+     .preemptions = 2, .stale = 1},
+    {0},
+};

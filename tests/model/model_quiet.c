@@ -1,0 +1,57 @@
+/* Waiting until nothing runs (quiet.h): what was pushed before the call has ended, and its effects are
+ * seen; the waiter is woken. */
+#include "crew.h"
+
+/* values: workers, tasks of the waiter, tasks of the other producer, in order */
+static void setup(void) {
+    crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(0),
+                                 .shards = 1,
+                                 .in_order = (uint32_t)model_value(3),
+                                 .ring_slots = 2,
+                                 .cpus = 2});
+}
+
+static void waiter(void) {
+    for (int i = 0; i < model_value(1); i++)
+        MODEL_CHECK(ap_pool_push(crew_pool, crew_task_of(i)) == AP_OK);
+    MODEL_CHECK(ap_pool_wait_quiet(crew_pool, AP_FOREVER) == AP_OK);
+    for (int i = 0; i < model_value(1); i++)
+        MODEL_CHECK(crew_tasks[i].runs == 1); /* a plain load: a race if its end came not before */
+}
+
+static void producer(void) {
+    for (int i = 0; i < model_value(2); i++)
+        MODEL_CHECK(ap_pool_push(crew_pool, crew_task_of(model_value(1) + i)) == AP_OK);
+}
+
+/* Takes out what it can, runs it, and says so. */
+static void taker(void) {
+    ap_task *task = ap_pool_take_try(crew_pool);
+    if (task) {
+        crew_run(task);
+        ap_pool_dealt(crew_pool);
+    }
+}
+
+static bool may_block(void) {
+    return crew_have_run(model_value(1) + model_value(2)) && model_has_ended(1);
+}
+
+static void finish(void) {
+    crew_check_run(model_value(1) + model_value(2));
+    MODEL_CHECK(ap_pool_is_quiet(crew_pool));
+}
+
+#define CASE(title, bound, ...)                                               \
+    {.name = title, .setup = setup, .may_block = may_block, .finish = finish, \
+     .leaves_memory = true, .preemptions = bound, .stale = 1, .values = {__VA_ARGS__}
+
+const model_case model_cases[] = {
+    CASE("quiet, 1 worker", 3, 1, 1, 0, 0), .threads = {waiter, crew_work}},
+    CASE("quiet, 1 worker, another producer", 2, 1, 1, 1, 0),
+     .threads = {waiter, producer, crew_work}},
+    CASE("quiet, 1 worker, somebody takes out", 2, 1, 1, 0, 0),
+     .threads = {waiter, taker, crew_work}},
+    CASE("quiet, 2 workers", 1, 2, 1, 0, 1), .threads = {waiter, crew_work, crew_work}},
+    {0},
+};

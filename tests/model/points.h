@@ -1,0 +1,16 @@
+/* What csrc/sync/cpu.h takes from its AP_POINT_HEADER in a build for the explorer. */
+#ifndef MODEL_POINTS_H
+#define MODEL_POINTS_H
+
+#include <stdbool.h>
+
+void model_yield(void);
+
+/* The explorer gives each of its threads a copy of this section. */
+#define AP_THREAD_LOCAL __attribute__((section("model_tls")))
+#define AP_CPU_PAUSE() model_yield()
+
+extern bool model_spins;
+#define AP_WORKERS_SPIN model_spins
+
+#endif

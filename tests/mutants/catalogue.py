@@ -1,0 +1,705 @@
+"""The mutants of the C core: each is one way in which a protocol could be wrong.
+
+A mutant replaces one piece of text of one file, which has to be there exactly once; so an entry that
+the code has left behind is noticed.  `seen_by` names the programs of tests/model that are run, and
+the beginnings of the names of their cases, in the order in which they are tried.
+
+EQUIVALENT lists changes that no execution can show, with the reason; COMING what has no code yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change that a test has to notice."""
+
+    name: str
+    file: str  # below csrc
+    old: str
+    new: str
+    seen_by: tuple[tuple[str, str], ...]  # program, beginning of a case's name ("": all)
+
+
+def park(*rest: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """Seen by the models of parking."""
+    return (*rest, ("model_park", ""))
+
+
+INJECTOR = (("model_injector", ""),)
+RING = (("model_ring", ""),)
+BLOCK = (("model_block", ""), ("model_injector", ""))
+END = (("model_end", ""),)
+TRANSFER = (("model_transfer", ""),)
+QUIET = (("model_quiet", ""),)
+
+MUTANTS = [
+    # ---- push against park ------------------------------------------------------------------
+    Mutant(
+        "push-cas-acq-rel",
+        "sched/injector.c",
+        "if (!ap_u64_cas_seq_cst(&injector->tail, &word, after))",
+        "if (!ap_u64_cas_acq_rel(&injector->tail, &word, after))",
+        park(),
+    ),
+    Mutant(
+        "notify-state-load-acquire",
+        "sched/idle.h",
+        "uint64_t word = ap_u64_load_seq_cst(&pool->idle);\n    if (AP_UNLIKELY(ap_idle_wants_wake",
+        "uint64_t word = ap_u64_load_acquire(&pool->idle);\n    if (AP_UNLIKELY(ap_idle_wants_wake",
+        park(),
+    ),
+    Mutant(
+        "notify-removed",
+        "sched/pool.c",
+        '    AP_POINT("push-notify");\n    ap_idle_notify(pool);',
+        '    AP_POINT("push-notify");',
+        park(),
+    ),
+    Mutant(
+        "enlist-acq-rel",
+        "sched/idle.c",
+        "} while (!ap_u64_cas_seq_cst(&pool->idle, &word, enlisted));",
+        "} while (!ap_u64_cas_acq_rel(&pool->idle, &word, enlisted));",
+        park(),
+    ),
+    Mutant(
+        "re-scan-acquire",
+        "sched/injector.c",
+        "uint64_t tail = ap__normal(ap_u64_load_seq_cst(&injector->tail));",
+        "uint64_t tail = ap__normal(ap_u64_load_acquire(&injector->tail));",
+        park(),
+    ),
+    Mutant(
+        "re-scan-removed",
+        "sched/worker.c",
+        "switch (ap_backlog_look(pool, true)) {",
+        "switch (AP_QUEUE_EMPTY) {",
+        park(),
+    ),
+    Mutant(
+        "re-scan-reads-slots",
+        "sched/injector.c",
+        "!= NULL ? AP_QUEUE_READY : AP_QUEUE_RESERVED;",
+        "!= NULL ? AP_QUEUE_READY : AP_QUEUE_EMPTY;",
+        park(),
+    ),
+    Mutant(
+        "reserved-while-moving-is-empty",
+        "sched/injector.c",
+        "    if (at == AP_BLOCK_SLOTS)\n        return AP_QUEUE_RESERVED;",
+        "    if (at == AP_BLOCK_SLOTS)\n        return AP_QUEUE_EMPTY;",
+        (("model_cross", ""),),
+    ),
+    Mutant(
+        "found-but-nobody-woken",
+        "sched/worker.c",
+        "case AP_QUEUE_READY:\n            ap_idle_wake(pool, true);\n            break;",
+        "case AP_QUEUE_READY:\n            break;",
+        park(),
+    ),
+    Mutant(
+        "bits-load-acquire",
+        "sched/backlog.c",
+        "uint64_t bits = ap_u64_load_seq_cst(&backlog->words[first / 64]);",
+        "uint64_t bits = ap_u64_load_acquire(&backlog->words[first / 64]);",
+        park(),
+    ),
+    Mutant(
+        "mark-load-relaxed",
+        "sched/backlog.h",
+        "if (AP_UNLIKELY((ap_u64_load_seq_cst(word) & bit) == 0))",
+        "if (AP_UNLIKELY((ap_u64_load_relaxed(word) & bit) == 0))",
+        park(),
+    ),
+    Mutant(
+        "mark-acq-rel",
+        "sched/backlog.h",
+        "(void)ap_u64_or_seq_cst(word, bit);",
+        "(void)ap_u64_or_acq_rel(word, bit);",
+        park(),
+    ),
+    Mutant(
+        "bit-cleared-without-a-second-look",
+        "sched/backlog.c",
+        "                state = ap__queue_look(pool, ring, queue);\n"
+        "                if (state != AP_QUEUE_EMPTY)\n"
+        "                    ap_backlog_mark(backlog, queue);\n",
+        "",
+        park(),
+    ),
+    Mutant(
+        "bit-not-set-again",
+        "sched/backlog.c",
+        "                if (state != AP_QUEUE_EMPTY)\n"
+        "                    ap_backlog_mark(backlog, queue);\n",
+        "",
+        park(),
+    ),
+    Mutant(
+        "wake-by-a-store",
+        "sched/idle.c",
+        "if (ap_u64_cas_seq_cst(&pool->idle, &word, woken)) {",
+        "if (ap_u64_store_seq_cst(&pool->idle, woken), true) {",
+        park(),
+    ),
+    Mutant(
+        "token-wake-only-if-seen-parked",
+        "sched/idle.c",
+        "    uint32_t before = ap_u32_exchange_acq_rel(&worker->token, token);\n",
+        "    uint32_t before = ap_u32_load_acquire(&worker->token);\n"
+        "    if (before != AP_TOKEN_PARKED)\n        return;\n"
+        "    ap_u32_store_release(&worker->token, token);\n",
+        park(),
+    ),
+    Mutant(
+        "token-not-woken",
+        "sched/idle.c",
+        "    if (before == AP_TOKEN_PARKED)\n        ap_wake_u32(&worker->token, 1);",
+        "    (void)before;",
+        park(),
+    ),
+    Mutant(
+        "parked-by-a-store",
+        "sched/idle.c",
+        "if (ap_u32_cas_acq_rel(&worker->token, &token, AP_TOKEN_PARKED)) {\n"
+        "        token = AP_TOKEN_PARKED;",
+        "if (ap_u32_store_release(&worker->token, AP_TOKEN_PARKED), true) {\n"
+        "        token = AP_TOKEN_PARKED;",
+        park(),
+    ),
+    Mutant(
+        "token-emptied-after-enlisting",
+        "sched/idle.c",
+        "    worker->counted = false;\n    worker->urgent = false;\n    return true;\n",
+        "    worker->counted = false;\n    worker->urgent = false;\n"
+        "    ap_u32_store_relaxed(&worker->token, AP_TOKEN_EMPTY);\n    return true;\n",
+        park(),
+    ),
+    Mutant(
+        "last-searcher-acq-rel",
+        "sched/idle.c",
+        "uint64_t word = ap_u64_sub_seq_cst(&pool->idle, AP_IDLE_SEARCHING_ONE);",
+        "uint64_t word = ap_u64_sub_acq_rel(&pool->idle, AP_IDLE_SEARCHING_ONE);",
+        (("model_relay", ""),),
+    ),
+    Mutant(
+        "relay-removed",
+        "sched/idle.c",
+        "if (backlog == AP_QUEUE_READY || (backlog == AP_QUEUE_RESERVED && found))\n"
+        "        ap_idle_wake(pool, urgent);",
+        "(void)backlog;\n    (void)found;\n    (void)urgent;",
+        (("model_relay", ""),),
+    ),
+    Mutant(
+        "lookout-disarms-after-its-look",
+        "sched/worker.c",
+        "        ap_idle_look_out(worker);\n"
+        "        if (ap_backlog_look(worker->pool, false) != AP_QUEUE_EMPTY)\n"
+        "            return AP_OK;",
+        "        ap_queue_state state = ap_backlog_look(worker->pool, false);\n"
+        "        ap_idle_look_out(worker);\n"
+        "        if (state != AP_QUEUE_EMPTY)\n"
+        "            return AP_OK;",
+        (("model_relay", ""),),
+    ),
+    Mutant(
+        "lookout-disarms-acq-rel",
+        "sched/idle.c",
+        "(void)ap_u64_add_seq_cst(&worker->pool->idle, AP_IDLE_SEARCHING_ONE - AP_IDLE_LOOKOUT);",
+        "(void)ap_u64_add_acq_rel(&worker->pool->idle, AP_IDLE_SEARCHING_ONE - AP_IDLE_LOOKOUT);",
+        (("model_relay", ""),),
+    ),
+    Mutant(
+        "lookout-does-not-look",
+        "sched/worker.c",
+        "if (ap_backlog_look(worker->pool, false) != AP_QUEUE_EMPTY)\n            return AP_OK;",
+        "",
+        (("model_relay", ""),),
+    ),
+    Mutant(
+        "directory-without-tag",
+        "sched/idle.c",
+        "AP_IDLE_IDLE_ONE - searching + AP_IDLE_TAG_ONE;",
+        "AP_IDLE_IDLE_ONE - searching;",
+        (("model_end", ""),),
+    ),
+    # ---- claims, transfers -------------------------------------------------------------------
+    Mutant(
+        "notify-after-a-transfer-removed",
+        "sched/worker.c",
+        "    ap_backlog_mark(&worker->pool->ring_backlog, worker->index);\n"
+        "    ap_idle_notify(worker->pool);\n}",
+        "    ap_backlog_mark(&worker->pool->ring_backlog, worker->index);\n}",
+        TRANSFER,
+    ),
+    Mutant(
+        "transfer-without-mark",
+        "sched/worker.c",
+        "    ap_ring_publish(ap_worker_ring(worker), count);\n"
+        "    ap_backlog_mark(&worker->pool->ring_backlog, worker->index);\n",
+        "    ap_ring_publish(ap_worker_ring(worker), count);\n",
+        TRANSFER,
+    ),
+    Mutant(
+        "spawn-without-notify",
+        "sched/worker.c",
+        "        ap_count(&worker->pushed_to_shard, count);\n    }\n    ap_idle_notify(pool);",
+        "        ap_count(&worker->pushed_to_shard, count);\n    }",
+        TRANSFER,
+    ),
+    Mutant(
+        "spawn-tail-by-a-release-store",
+        "sched/ring.h",
+        "(void)ap_u64_exchange_seq_cst(&ring->tail, tail + count);",
+        "ap_u64_store_release(&ring->tail, tail + count);",
+        TRANSFER,
+    ),
+    Mutant(
+        "claim-slot-load-relaxed",
+        "sched/injector.c",
+        "out[i] = ap_ptr_load_acquire(&block->slots[at + i]);",
+        "out[i] = ap_ptr_load_relaxed(&block->slots[at + i]);",
+        INJECTOR,
+    ),
+    Mutant(
+        "slot-store-relaxed",
+        "sched/injector.c",
+        "            /* pairs with the acquire load of the slot in a claim: orders the task before it */\n"
+        "            ap_ptr_store_release(",
+        "            ap_ptr_store_relaxed(",
+        INJECTOR,
+    ),
+    Mutant(
+        "slot-store-relaxed-in-a-crossing",
+        "sched/injector.c",
+        "orders the task and next before the claim */\n            ap_ptr_store_release(",
+        "orders the task and next before the claim */\n            ap_ptr_store_relaxed(",
+        INJECTOR,
+    ),
+    Mutant(
+        "claim-by-a-store",
+        "sched/injector.c",
+        "if (!ap_u64_cas_acq_rel(&injector->head, &word, after))\n        return 0;",
+        "ap_u64_store_release(&injector->head, after);",
+        INJECTOR,
+    ),
+    Mutant(
+        "claim-cas-relaxed",
+        "sched/injector.c",
+        "if (!ap_u64_cas_acq_rel(&injector->head, &word, after))",
+        "if (!AP_RAW_CAS(&injector->head, &word, after, AP_ORDER_RELAXED, AP_ORDER_RELAXED))",
+        INJECTOR,
+    ),
+    Mutant(
+        "slots-not-cleared",
+        "sched/injector.c",
+        "    for (uint32_t i = 0; i < n; i++)\n"
+        "        ap_ptr_store_relaxed(&block->slots[at + i], NULL);\n",
+        "",
+        INJECTOR,
+    ),
+    Mutant(
+        "done-relaxed",
+        "sched/injector.c",
+        "if (ap_u32_add_acq_rel(&block->done, n) + n == AP_BLOCK_SLOTS)",
+        "if (ap_u32_add_relaxed(&block->done, n) + n == AP_BLOCK_SLOTS)",
+        BLOCK,
+    ),
+    Mutant(
+        "done-release-only",
+        "sched/injector.c",
+        "if (ap_u32_add_acq_rel(&block->done, n) + n == AP_BLOCK_SLOTS)",
+        "if (AP_RAW_ADD(&block->done, n, AP_ORDER_RELEASE) + n == AP_BLOCK_SLOTS)",
+        BLOCK,
+    ),
+    Mutant(
+        "done-acquire-only",
+        "sched/injector.c",
+        "if (ap_u32_add_acq_rel(&block->done, n) + n == AP_BLOCK_SLOTS)",
+        "if (AP_RAW_ADD(&block->done, n, AP_ORDER_ACQUIRE) + n == AP_BLOCK_SLOTS)",
+        BLOCK,
+    ),
+    Mutant(
+        "block-freed-instead-of-recycled",
+        "sched/injector.c",
+        "        ap__spare_give(injector, block);\n    return n;",
+        "        ap_memory_free(block);\n    return n;",
+        INJECTOR,
+    ),
+    Mutant(
+        "tail-moves-before-its-block",
+        "sched/injector.c",
+        "    ap_ptr_store_release(&injector->tail_block, last);\n",
+        "",
+        INJECTOR,
+    ),
+    Mutant(
+        "tail-block-relaxed",
+        "sched/injector.c",
+        "    ap_ptr_store_release(&injector->tail_block, last);\n",
+        "    ap_ptr_store_relaxed(&injector->tail_block, last);\n",
+        INJECTOR,
+    ),
+    Mutant(
+        "next-read-after-the-last-slot",
+        "sched/injector.c",
+        "        block = next;\n        at = 0;",
+        "        block = ap_ptr_load_relaxed(&block->next);\n        (void)next;\n        at = 0;",
+        INJECTOR,
+    ),
+    Mutant(
+        "next-set-after-the-slots",
+        "sched/injector.c",
+        "    ap_ptr_store_release(&block->next, chain->first);\n\n    size_t i = 0;",
+        "    ap_block *old = block;\n    size_t i = 0;\n    if (blocks == 1) {\n"
+        "        for (; at < AP_BLOCK_SLOTS; at++, i++)\n"
+        "            ap_ptr_store_release(&block->slots[at], tasks[i]);\n    }\n"
+        "    ap_ptr_store_release(&old->next, chain->first);\n"
+        "    if (i == count)\n        return;\n",
+        INJECTOR,
+    ),
+    Mutant(
+        "head-moves-before-its-block",
+        "sched/injector.c",
+        "    ap_ptr_store_release(&injector->head_block, next);\n",
+        "    (void)ap_u64_load_relaxed(&injector->head);\n",
+        INJECTOR,
+    ),
+    Mutant(
+        "closed-bit-lost-in-a-crossing",
+        "sched/injector.c",
+        "    ap_u64_add_seq_cst(&injector->tail, AP__UNIT + (blocks - 1) * AP__LAP_WORD + "
+        "end * AP__UNIT);",
+        "    ap_u64_store_seq_cst(&injector->tail, (word & ~(AP__LAP_WORD - 1)) + "
+        "blocks * AP__LAP_WORD + end * AP__UNIT);",
+        INJECTOR,
+    ),
+    Mutant(
+        "closed-bit-not-looked-at",
+        "sched/injector.c",
+        "if (AP_UNLIKELY((word & AP__CLOSED) != 0)) {",
+        "if (AP_UNLIKELY((word & AP__CLOSED) != 0 && chain.first != NULL)) {",
+        INJECTOR,
+    ),
+    Mutant(
+        "batch-in-two-reservations",
+        "sched/injector.c",
+        "            if (ap__chain_grow(injector, &chain, blocks) != AP_OK) {\n"
+        "                ap__chain_drop(injector, chain.first);\n"
+        "                return AP_E_NOMEM;",
+        "            if (ap__chain_grow(injector, &chain, blocks) != AP_OK) {\n"
+        "                return AP_E_NOMEM;",
+        INJECTOR,
+    ),
+    # ---- blocks -------------------------------------------------------------------------------
+    Mutant(
+        "pop-without-the-flag",
+        "sched/block.c",
+        "if (ap_u32_exchange_acq_rel(&store->popping, 1) == 0)\n            break;",
+        "break;",
+        BLOCK,
+    ),
+    Mutant(
+        "flag-dropped-relaxed",
+        "sched/block.c",
+        "ap_u32_store_release(&store->popping, 0);",
+        "ap_u32_store_relaxed(&store->popping, 0);",
+        BLOCK,
+    ),
+    Mutant(
+        "recycle-relaxed",
+        "sched/block.c",
+        "} while (!ap_ptr_cas_acq_rel(&store->top, &top, block));",
+        "} while (!AP_RAW_CAS(&store->top, &top, (void *)block, AP_ORDER_RELAXED, AP_ORDER_RELAXED));",
+        BLOCK,
+    ),
+    Mutant(
+        "recycled-block-not-cleaned",
+        "sched/block.c",
+        "    ap_u32_store_relaxed(&block->done, 0);\n    void *top",
+        "    void *top",
+        BLOCK,
+    ),
+    Mutant(
+        "popped-block-keeps-its-next",
+        "sched/block.c",
+        "    ap_ptr_store_relaxed(&block->next, NULL);\n    return block;",
+        "    return block;",
+        BLOCK,
+    ),
+    Mutant(
+        "spare-given-by-a-store",
+        "sched/injector.c",
+        "if (ap_ptr_cas_acq_rel(&injector->spare, &none, block))\n            return;",
+        "(void)none;\n        ap_ptr_store_release(&injector->spare, block);\n        return;",
+        INJECTOR,
+    ),
+    Mutant(
+        "spare-taken-by-a-load",
+        "sched/injector.c",
+        "ap_block *block = ap_ptr_exchange_acq_rel(&injector->spare, NULL);",
+        "ap_block *block = ap_ptr_load_acquire(&injector->spare);\n"
+        "        ap_ptr_store_relaxed(&injector->spare, NULL);",
+        INJECTOR,
+    ),
+    # ---- rings --------------------------------------------------------------------------------
+    Mutant(
+        "ring-tail-relaxed",
+        "sched/ring.h",
+        "(void)ap_u64_exchange_seq_cst(&ring->tail, tail + count);",
+        "ap_u64_store_relaxed(&ring->tail, tail + count);\n"
+        "    (void)ap_ptr_load_relaxed(&ring->slots[0]);",
+        TRANSFER,
+    ),
+    Mutant(
+        "ring-stage-relaxed-tail-relaxed",
+        "sched/ring.h",
+        "    ap_ptr_store_release(&ring->slots[(tail + ahead) & ring->mask], task);\n}",
+        "    ap_ptr_store_relaxed(&ring->slots[(tail + ahead + 1) & ring->mask], task);\n}",
+        RING,
+    ),
+    Mutant(
+        "ring-pop-cas-relaxed",
+        "sched/ring.h",
+        "if (AP_LIKELY(ap_u64_cas_acq_rel(&ring->head, &head, head + 1)))",
+        "if (AP_RAW_CAS(&ring->head, &head, head + 1, AP_ORDER_RELAXED, AP_ORDER_RELAXED))",
+        RING,
+    ),
+    Mutant(
+        "ring-pop-by-a-store",
+        "sched/ring.h",
+        "if (AP_LIKELY(ap_u64_cas_acq_rel(&ring->head, &head, head + 1)))\n            return task;",
+        "ap_u64_store_release(&ring->head, head + 1);\n        return task;",
+        RING,
+    ),
+    Mutant(
+        "ring-take-cas-relaxed",
+        "sched/ring.c",
+        "return ap_u64_cas_acq_rel(&ring->head, &head, head + 1) ? task : NULL;",
+        "return AP_RAW_CAS(&ring->head, &head, head + 1, AP_ORDER_RELAXED, AP_ORDER_RELAXED)\n"
+        "               ? task\n               : NULL;",
+        RING,
+    ),
+    Mutant(
+        "ring-take-tail-relaxed",
+        "sched/ring.c",
+        "    uint64_t tail = ap_u64_load_acquire(&ring->tail);\n"
+        "    if ((int64_t)(tail - head) <= 0)\n        return NULL;",
+        "    uint64_t tail = ap_u64_load_relaxed(&ring->tail);\n"
+        "    if ((int64_t)(tail - head) <= 0)\n        return NULL;",
+        RING,
+    ),
+    Mutant(
+        "ring-steal-by-a-store",
+        "sched/ring.c",
+        "bool ours = ap_u64_cas_acq_rel(&from->head, &head, head + n);",
+        "bool ours = true;\n    ap_u64_store_release(&from->head, head + n);",
+        RING,
+    ),
+    Mutant(
+        "ring-steal-cas-relaxed",
+        "sched/ring.c",
+        "bool ours = ap_u64_cas_acq_rel(&from->head, &head, head + n);",
+        "bool ours = AP_RAW_CAS(&from->head, &head, head + n, AP_ORDER_RELAXED, AP_ORDER_RELAXED);",
+        RING,
+    ),
+    Mutant(
+        "ring-steal-wrong-half",
+        "sched/ring.c",
+        "ap_ptr_load_relaxed(&from->slots[(head + i) & from->mask]));",
+        "ap_ptr_load_relaxed(&from->slots[(tail - i) & from->mask]));",
+        RING,
+    ),
+    Mutant(
+        "ring-room-head-relaxed",
+        "sched/ring.h",
+        "uint64_t head = ap_u64_load_acquire(&ring->head);\n    return (uint32_t)(ring->mask + 1",
+        "uint64_t head = ap_u64_load_relaxed(&ring->head);\n    return (uint32_t)(ring->mask + 1",
+        RING,
+    ),
+    Mutant(
+        "ring-room-one-too-many",
+        "sched/ring.h",
+        "return (uint32_t)(ring->mask + 1 - (ap_u64_load_relaxed(&ring->tail) - head));",
+        "return (uint32_t)(ring->mask + 2 - (ap_u64_load_relaxed(&ring->tail) - head));",
+        RING,
+    ),
+    Mutant(
+        "ring-look-acquire",
+        "sched/ring.c",
+        "uint64_t tail = ap_u64_load_seq_cst(&ring->tail);",
+        "uint64_t tail = ap_u64_load_acquire(&ring->tail);",
+        TRANSFER,
+    ),
+    # ---- the end -------------------------------------------------------------------------------
+    Mutant(
+        "closed-before-the-shards",
+        "sched/pool.c",
+        "    for (uint32_t i = 0; i < pool->shards; i++)\n"
+        "        ap_injector_close(&pool->injectors[i]);\n"
+        "    ap_idle_close(pool);",
+        "    ap_idle_close(pool);\n"
+        "    for (uint32_t i = 0; i < pool->shards; i++)\n"
+        "        ap_injector_close(&pool->injectors[i]);",
+        END,
+    ),
+    Mutant(
+        "close-does-not-try-to-end",
+        "sched/idle.c",
+        "(void)ap_u64_or_seq_cst(&pool->idle, AP_IDLE_CLOSED);\n    ap_idle_try_end(pool);",
+        "(void)ap_u64_or_seq_cst(&pool->idle, AP_IDLE_CLOSED);",
+        END,
+    ),
+    Mutant(
+        "parked-does-not-try-to-end",
+        "sched/worker.c",
+        "case AP_QUEUE_EMPTY:\n            ap_idle_try_end(pool);\n            break;",
+        "case AP_QUEUE_EMPTY:\n            break;",
+        END,
+    ),
+    Mutant(
+        "end-without-a-look",
+        "sched/idle.c",
+        "        if (ap_backlog_look_all(pool) != AP_QUEUE_EMPTY)\n            return;\n",
+        "",
+        END,
+    ),
+    Mutant(
+        "end-looks-at-marked-queues-only",
+        "sched/idle.c",
+        "if (ap_backlog_look_all(pool) != AP_QUEUE_EMPTY)",
+        "if (ap_backlog_look(pool, false) != AP_QUEUE_EMPTY)",
+        END,
+    ),
+    Mutant(
+        "end-with-active-workers",
+        "sched/idle.c",
+        "(word & (AP_IDLE_CLOSED | AP_IDLE_ENDED)) != AP_IDLE_CLOSED ||\n"
+        "            ap_idle_idle(word) != ap_idle_begun(word))",
+        "(word & (AP_IDLE_CLOSED | AP_IDLE_ENDED)) != AP_IDLE_CLOSED)",
+        END,
+    ),
+    Mutant(
+        "end-wakes-the-top-only",
+        "sched/idle.c",
+        "        top = ap_u32_load_relaxed(&worker->below);\n"
+        "        ap__token_give(worker, AP_TOKEN_END);",
+        "        top = 0;\n        ap__token_give(worker, AP_TOKEN_END);",
+        END,
+    ),
+    Mutant(
+        "end-reads-below-after-the-token",
+        "sched/idle.c",
+        "        top = ap_u32_load_relaxed(&worker->below);\n"
+        "        ap__token_give(worker, AP_TOKEN_END);",
+        "        ap__token_give(worker, AP_TOKEN_END);\n"
+        "        top = ap_u32_load_relaxed(&worker->below);",
+        END,
+    ),
+    Mutant(
+        "enlist-after-the-end",
+        "sched/idle.c",
+        "        if ((word & AP_IDLE_ENDED) != 0) {\n"
+        "            if (worker->counted)\n"
+        "                ap_idle_search_end(worker, false);\n"
+        "            return false;\n        }\n",
+        "",
+        END,
+    ),
+    Mutant(
+        "begin-after-the-end",
+        "sched/idle.c",
+        "        if ((word & AP_IDLE_ENDED) != 0)\n            return false;\n        /* pairs with ap_idle_try_end: the pool",
+        "        /* pairs with ap_idle_try_end: the pool",
+        END,
+    ),
+    Mutant(
+        "last-release-relaxed",
+        "sched/pool.c",
+        "if (ap_u64_sub_acq_rel(&pool->refs, 1) == 1)",
+        "if (ap_u64_sub_relaxed(&pool->refs, 1) == 1)",
+        END,
+    ),
+    Mutant(
+        "worker-without-a-reference",
+        "sched/worker.c",
+        "    ap_pool_retain(pool);\n",
+        "",
+        END,
+    ),
+    Mutant(
+        "slot-published-relaxed",
+        "sched/worker.c",
+        "if (ap_ptr_cas_acq_rel(&pool->workers[index], &none, worker))",
+        "if (AP_RAW_CAS(&pool->workers[index], &none, (void *)worker, AP_ORDER_RELAXED, "
+        "AP_ORDER_RELAXED))",
+        (("model_end", "end, 1 producer, 2"), ("model_transfer", "")),
+    ),
+    # ---- quiet ---------------------------------------------------------------------------------
+    Mutant(
+        "rest-release-only",
+        "sched/quiet.c",
+        "(void)ap_u64_exchange_seq_cst(&worker->ended, ap_u64_load_relaxed(&worker->taken));",
+        "ap_u64_store_release(&worker->ended, ap_u64_load_relaxed(&worker->taken));",
+        QUIET,
+    ),
+    Mutant(
+        "rest-relaxed",
+        "sched/quiet.c",
+        "(void)ap_u64_exchange_seq_cst(&worker->ended, ap_u64_load_relaxed(&worker->taken));",
+        "ap_u64_store_relaxed(&worker->ended, ap_u64_load_relaxed(&worker->taken));",
+        QUIET,
+    ),
+    Mutant(
+        "quiet-tells-acquire",
+        "sched/quiet.c",
+        "if (AP_LIKELY(ap_u64_load_seq_cst(&pool->quiet_waiters) == 0))",
+        "if (AP_LIKELY(ap_u64_load_acquire(&pool->quiet_waiters) == 0))",
+        QUIET,
+    ),
+    Mutant(
+        "quiet-waiter-counts-acq-rel",
+        "sched/quiet.c",
+        "(void)ap_u64_add_seq_cst(&pool->quiet_waiters, 1);",
+        "(void)ap_u64_add_acq_rel(&pool->quiet_waiters, 1);",
+        QUIET,
+    ),
+    Mutant(
+        "quiet-looks-before-the-changes",
+        "sched/quiet.c",
+        "        uint32_t changes = ap_u32_load_seq_cst(&pool->quiet_changes);\n"
+        "        if (ap_pool_is_quiet(pool)) {\n            rc = AP_OK;\n            break;\n        }\n",
+        "        if (ap_pool_is_quiet(pool)) {\n            rc = AP_OK;\n            break;\n        }\n"
+        "        uint32_t changes = ap_u32_load_seq_cst(&pool->quiet_changes);\n",
+        QUIET,
+    ),
+    Mutant(
+        "quiet-pushed-before-ended",
+        "sched/quiet.c",
+        "ended += ap_u64_load_seq_cst(&worker->ended);",
+        "ended += ap_u64_load_relaxed(&worker->ended);",
+        QUIET,
+    ),
+    Mutant(
+        "dealt-not-told",
+        "sched/quiet.c",
+        "    (void)ap_u64_add_seq_cst(&pool->dealt, 1);\n    ap__quiet_tell(pool);",
+        "    (void)ap_u64_add_seq_cst(&pool->dealt, 1);",
+        QUIET,
+    ),
+]
+
+# Changes that no execution can tell from the real code.
+EQUIVALENT: dict[str, str] = {}
+
+# Of the list in the verification plan: what the library does not have yet.
+COMING = {
+    "sentry, bitmap of idle workers": "one worker is woken by a stack of idle ones here",
+    "Chase-Lev deque": "issue 7, and fork-join in issue 8",
+    "Vyukov ring, SCQ, closed queues, disconnect": "issue 7",
+    "WaitGroup": "issue 8",
+    "slab remote list": "issue 5",
+}
