@@ -2,11 +2,12 @@
 
     python tests/liveness/run.py [--deep] [--only WORD] [--jobs N]
 
-Each case is a model in one configuration. `safe` means no failed assertion and no invalid end state;
-the other properties are the model's LTL formulas, under weak fairness. A control is a model with one
-step left out or weakened (a BREAK_ macro): a property of it has to fail. --deep runs the larger
-cases too. Builds under build/liveness, where a failed case leaves its trail. Ends with a table and
-the plain closing line; the status is 1 if a property failed, a search was cut, or a control lived.
+Each case is a model in one configuration. `safe` means no failed assertion and no invalid end
+state; the other properties are the model's LTL formulas, under weak fairness. A control is a model
+with one step left out or weakened (a BREAK_ macro): a property of it has to fail. A spared one
+(SPARED_) has to hold, and shows what is not needed. --deep runs the larger cases too. Builds under
+build/liveness, where a failed case leaves its trail. Ends with a table and the plain closing line;
+the status is 1 if a property failed, a search was cut, or a control lived.
 """
 
 from __future__ import annotations
@@ -128,6 +129,9 @@ CASES = [
     deep("shutdown", "T=2 BATCH=2 RINGS=1 CLAIM=2"),
     deep("shutdown", "PUSHERS=2 T=2"),
     deep("shutdown", "PUSHERS=2 S=2 T=2"),
+    # what `safe` has to see: a task run twice, a thread that never goes on
+    control("CLAIM", "park", "T=1"),
+    control("CLOSE_WAITS", "shutdown", "T=1"),
     # b: the look after enlisting; backlog.h's c: the second look after the mark was cleared
     control("NO_RELOOK", "park", "T=1"),
     control("UNMARK", "park", "T=2"),
@@ -205,7 +209,8 @@ def search(which: Case, name: str) -> tuple[Search, float]:
     safe = name == "safe"
     built = 0.0
     if not (folder / "pan.c").exists():
-        built += run(["spin", "-a", *flags, str(HERE / f"{which.model}.pml")], folder, "spin", 60)[1]
+        model = str(HERE / f"{which.model}.pml")
+        built += run(["spin", "-a", *flags, model], folder, "spin", 60)[1]
     program = folder / ("safe" if safe else "live")
     if not program.exists():
         kind = ["-DSAFETY", "-DNOCLAIM"] if safe else ["-DNFAIR=3"]
@@ -250,7 +255,7 @@ def examine(which: Case) -> Outcome:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     outcome = Outcome([])
-    title = which.model if not which.broken else f"{which.model} {which.broken}"
+    title = f"{which.model} {which.broken}".strip()
     for i, name in enumerate(which.properties):
         last = i == len(which.properties) - 1
         try:
