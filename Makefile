@@ -8,6 +8,7 @@
 # PYTEST_ARGS=... for `make test`, -k map say
 # MIX_ARGS=...    for `make mix`, --seconds 10 --seed 1 say
 # SOAK_ARGS=...   for `make soak`, --rounds 5 --pythons 3.13 say; `make soak SOAK_ARGS=--help`
+# LIVENESS_ARGS=... for `make liveness`, --only shutdown say
 # CC=... CLANG=... CLANG_FORMAT=... for `make lint`
 
 .DEFAULT_GOAL := help
@@ -44,7 +45,7 @@ TESTS ?= tests
 C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
 BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
 
-.PHONY: help test test-c test-python mix soak bench bench-micro lint lint-c lint-python format sanitize build environment clean ci
+.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci
 
 help: ## list the targets
 	@echo "make TARGET, all set-up included:"
@@ -70,6 +71,12 @@ mix: $(BUILT) ## a minute of everything at random, checked to the last task (tes
 soak: | $(IN_VENV) ## tests/faults 50 times, on two Pythons, in three settings: hours (tools/soak.py)
 	@$(IN_VENV) tools/soak.py $(SOAK_ARGS)
 
+liveness: | $(IN_VENV) ## models of the idle word in spin, and its controls (tests/liveness)
+	@sh tools/logged.sh build/log/liveness.log $(IN_VENV) tests/liveness/run.py $(LIVENESS_ARGS)
+
+liveness-deep: | $(IN_VENV) ## the same with more workers, pushers and tasks: the better part of an hour
+	@$(IN_VENV) tests/liveness/run.py --deep $(LIVENESS_ARGS)
+
 bench: $(NEEDS)-bench $(BUILT) ## the head-to-head with the stdlib's pool: table, JSON, plot
 	@$(IN_VENV) -m bench $(BENCH_ARGS)
 
@@ -90,7 +97,7 @@ lint-c: | $(IN_VENV)
 lint-python: $(NEEDS)-dev $(BUILT)
 	@$(IN_VENV) -m ruff check .
 	@$(IN_VENV) -m ruff format --check .
-	@$(IN_VENV) -m mypy --strict affinitypool bench examples tools
+	@$(IN_VENV) -m mypy --strict affinitypool bench examples tools tests/liveness
 
 format: $(NEEDS)-dev ## format the C and Python files
 	@if [ -n "$(CLANG_FORMAT)" ]; then find csrc tests -name '*.[ch]' | xargs -r $(CLANG_FORMAT) -i; \
