@@ -9,6 +9,7 @@
 # MIX_ARGS=...    for `make mix`, --seconds 10 --seed 1 say
 # SOAK_ARGS=...   for `make soak`, --rounds 5 --pythons 3.13 say; `make soak SOAK_ARGS=--help`
 # LIVENESS_ARGS=... for `make liveness`, --only shutdown say
+# FUZZ_RUNS=... FUZZ_SEED=... FUZZ_ONLY=... for `make fuzz` (tests/fuzz/run.py)
 # CC=... CLANG=... CLANG_FORMAT=... for `make lint`
 
 .DEFAULT_GOAL := help
@@ -45,7 +46,7 @@ TESTS ?= tests
 C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
 BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
 
-.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci
+.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci fuzz
 
 help: ## list the targets
 	@echo "make TARGET, all set-up included:"
@@ -64,6 +65,9 @@ test-c: ## the C tests alone, with gcc and, if it is here, clang
 test-python: $(NEEDS)-test $(BUILT) ## the Python tests alone
 	@echo "running the tests with $$($(IN_VENV) --version), $(VENV)"
 	@sh tools/logged.sh build/log/test-python.log $(IN_VENV) -m pytest $(TESTS) $(PYTEST_ARGS)
+
+fuzz: | $(IN_VENV) ## libFuzzer on each structure of the C core, and on planted defects
+	@sh tools/logged.sh build/log/fuzz.log $(IN_VENV) tests/fuzz/run.py
 
 mix: $(BUILT) ## a minute of everything at random, checked to the last task (tests/faults/mix.py)
 	@$(IN_VENV) tests/faults/mix.py $(MIX_ARGS)
