@@ -52,7 +52,7 @@ typedef struct decision {
     uint8_t free_of_cost;  /* so many answers cost no preemption */
     uint8_t wanted, tried; /* answers, as bits */
     int8_t threads[THREADS];
-    int preemptions; /* before it */
+    int preemptions, stale; /* before it */
 } decision;
 
 typedef enum mode { SEARCH, RANDOM, REPLAY } mode;
@@ -249,8 +249,29 @@ static int bound_of_preemptions(void) {
     return given.preemptions >= 0 ? given.preemptions : current->preemptions + given.deep;
 }
 
+static int bound_of_both(void) {
+    return how == SEARCH && current->both && given.preemptions < 0 && given.stale < 0
+               ? current->both + given.deep
+               : MODEL_UNBOUNDED;
+}
+
+static int bound_of(budget which) {
+    switch (which) {
+    case BUDGET_STALE:
+        return given.stale >= 0   ? given.stale
+               : current->stale < 0 ? 0
+               : current->stale     ? current->stale
+                                    : 2;
+    case BUDGET_SPURIOUS:
+        return current->spurious;
+    default:
+        return current->failures;
+    }
+}
+
 static bool affordable(const decision *at, unsigned index) {
-    return index < at->free_of_cost || at->preemptions < bound_of_preemptions();
+    return index < at->free_of_cost || (at->preemptions < bound_of_preemptions() &&
+                                        at->preemptions + at->stale < bound_of_both());
 }
 
 /* Which of the threads goes on. */
@@ -264,6 +285,7 @@ static unsigned decide_thread(unsigned count, const int8_t *of, unsigned free_of
             now->from = (int8_t)self;
             now->free_of_cost = (uint8_t)free_of_cost;
             now->preemptions = preemptions;
+            now->stale = spent[BUDGET_STALE];
             now->wanted = current->full ? 0xff : 1;
             memcpy(now->threads, of, count);
         }
@@ -305,19 +327,9 @@ unsigned model_choose(unsigned count) {
     return pick(count);
 }
 
-static int bound_of(budget which) {
-    switch (which) {
-    case BUDGET_STALE:
-        return given.stale >= 0 ? given.stale : current->stale ? current->stale : 2;
-    case BUDGET_SPURIOUS:
-        return current->spurious;
-    default:
-        return current->failures;
-    }
-}
-
 unsigned pick_within(budget which, unsigned count) {
-    bool may = spent[which] < bound_of(which);
+    bool may = spent[which] < bound_of(which) &&
+               (which != BUDGET_STALE || preemptions + spent[which] < bound_of_both());
     unsigned index = decide(may || how == REPLAY ? count : 1);
     spent[which] += index != 0;
     return index;
@@ -730,6 +742,8 @@ static bool search(void) {
     if (bound_of_preemptions() < MODEL_UNBOUNDED)
         printf(" up to %d preemptions, %d older loads", bound_of_preemptions(),
                bound_of(BUDGET_STALE));
+    if (bound_of_both() < MODEL_UNBOUNDED)
+        printf(", %d of both", bound_of_both());
     if (current->spurious)
         printf(", %d returns for no reason", current->spurious);
     if (current->failures)

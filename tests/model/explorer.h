@@ -45,7 +45,8 @@ typedef struct model_case {
     bool (*may_block)(void); /* some threads block for ever: is that no lost wake?  By plain loads */
     int values[6];           /* what the case's functions make of model_value() */
     int preemptions;         /* bound */
-    int stale;               /* bound on loads of older stores; 0: 2 */
+    int stale;               /* bound on loads of older stores; 0: 2, -1: none */
+    int both;                /* bound on these two together; 0: none */
     int spurious;            /* bound on futex waits that return for no reason */
     int failures;            /* bound on allocations that fail */
     const char *outcomes;    /* exactly these are seen, "a b|c d": for litmus tests */

@@ -45,17 +45,19 @@ static void finish(void) {
     crew_free();
 }
 
-/* As finish, but workers had begun before the closing, so nothing may be left. */
 #define CASE(title, bound, ...) \
     {.name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {
-    CASE("end, 1 producer, 1 worker", 2, 2, 1, 0), .threads = {producer_1, closer, crew_work}},
-    CASE("end, 1 producer, 2 workers", 2, 1, 2, 0), .stale = 1,
+    CASE("end, 1 producer, 1 worker", 2, 2, 1, 0), .both = 3,
+     .threads = {producer_1, closer, crew_work}},
+    CASE("end, 1 producer, 2 workers", 2, 1, 2, 0), .stale = -1,
      .threads = {producer_1, closer, crew_work, crew_work}},
-    CASE("end, 1 producer, 2 workers, in order", 2, 1, 2, 1), .stale = 1,
+    CASE("end, 1 producer, 2 workers, older loads", 1, 1, 2, 0), .stale = 1,
      .threads = {producer_1, closer, crew_work, crew_work}},
-    CASE("end, 2 producers, 1 worker", 2, 1, 1, 0), .stale = 1,
+    CASE("end, 1 producer, 2 workers, in order", 1, 1, 2, 1), .stale = 1,
+     .threads = {producer_1, closer, crew_work, crew_work}},
+    CASE("end, 2 producers, 1 worker", 2, 1, 1, 0), .both = 2,
      .threads = {producer_1, producer_2, closer, crew_work}},
     {0},
 };

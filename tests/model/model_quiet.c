@@ -44,7 +44,7 @@ static void finish(void) {
 
 #define CASE(title, bound, ...)                                               \
     {.name = title, .setup = setup, .may_block = may_block, .finish = finish, \
-     .leaves_memory = true, .preemptions = bound, .stale = 1, .values = {__VA_ARGS__}
+     .leaves_memory = true, .preemptions = bound, .both = 3, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {
     CASE("quiet, 1 worker", 3, 1, 1, 0, 0), .threads = {waiter, crew_work}},

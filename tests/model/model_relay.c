@@ -38,11 +38,11 @@ static void finish(void) {
 #define CASE(title, bound, ...)                                               \
     {.name = title, .setup = setup, .may_block = may_block, .finish = finish, \
      .threads = {producer, crew_work, crew_work}, .leaves_memory = true,      \
-     .preemptions = bound, .stale = 1, .values = {__VA_ARGS__}}
+     .preemptions = 2, .both = bound, .values = {__VA_ARGS__}}
 
 const model_case model_cases[] = {
-    CASE("relay, 2 tasks, in order", 2, 2, 0, 1, 2),
+    CASE("relay, 2 tasks, in order", 3, 2, 0, 1, 2),
     CASE("relay, 2 tasks, spinning, in order", 1, 2, 1, 1, 2),
-    CASE("relay, 2 tasks, rings", 1, 2, 0, 0, 2),
+    CASE("relay, 2 tasks, rings", 2, 2, 0, 0, 2),
     {0},
 };

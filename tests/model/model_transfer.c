@@ -41,12 +41,12 @@ static void finish(void) {
 #define CASE(title, bound, ...)                                              \
     {.name = title, .setup = setup, .may_block = may_block, .finish = finish, \
      .threads = {producer, crew_work, crew_work}, .leaves_memory = true, .values = {__VA_ARGS__}, \
-     .preemptions = bound, .stale = 1}
+     .preemptions = 2, .both = bound}
 
 const model_case model_cases[] = {
     CASE("transfer, a batch of 2, 2 workers", 2, 2, 2, 0),
-    CASE("transfer, a batch of 4, 2 workers", 1, 4, 2, 0),
+    CASE("transfer, a batch of 4, 2 workers", 2, 4, 2, 0),
     CASE("transfer, a task pushes 1, 2 workers", 2, 2, 2, 1),
-    CASE("transfer, a task pushes 2, 2 workers", 1, 3, 2, 1),
+    CASE("transfer, a task pushes 2, 2 workers", 2, 3, 2, 1),
     {0},
 };

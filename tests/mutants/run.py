@@ -24,7 +24,7 @@ from catalogue import COMING, EQUIVALENT, MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OUT = ROOT / "build" / "mutants"
-LIMIT = 240  # seconds that one program may take
+LIMIT = 90  # seconds that one program may take
 FAILED = re.compile(r"^(.*?): FAILED.*?: (.*)$", re.MULTILINE)
 
 
