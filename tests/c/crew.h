@@ -13,6 +13,10 @@ typedef struct crew {
     pthread_t threads[CREW_MAX];
 } crew;
 
+/* How many threads a test has that would have `n`: with CHECK_CROWD=4 in the environment at least
+ * four times as many as there are CPUs, as far as CREW_MAX allows. */
+uint32_t crew_size(uint32_t n);
+
 extern ap_atomic_u64 crew_ran; /* tasks run, by whoever */
 
 /* The usual worker loop, until the pool has ended. */
