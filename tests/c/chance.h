@@ -9,13 +9,6 @@
 
 #include <stdint.h>
 
-/* Whether this program draws anything. */
-#if defined(AP_POINT_HEADER) || defined(AP_ATOMIC_BACKEND) || defined(CHECK_FUTEX_FAULTS)
-#define CHANCE_IS_USED 1
-#else
-#define CHANCE_IS_USED 0
-#endif
-
 uint64_t chance_seed(void);
 
 /* At a test's start, before it has threads. */

@@ -171,8 +171,10 @@ int main(int argc, char **argv) {
     }
     if (check_reporter != NULL && !check_reporter())
         failed++;
-    if (CHANCE_IS_USED && failed != 0)
+#ifdef CHECK_CHANCE
+    if (failed != 0)
         printf("%s: AP_STRESS_SEED=%" PRIu64 " draws the same\n", label, chance_seed());
+#endif
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -58,6 +58,14 @@ void crew_wait(ap_atomic_u64 *counter, uint64_t wanted) {
             check_pause_ns(100000);
 }
 
+void crew_wait_begun(ap_pool *pool, uint32_t n) {
+    ap_pool_stats s;
+    do {
+        check_pause_ns(50000);
+        ap_pool_read_stats(pool, &s);
+    } while (s.workers != n);
+}
+
 void crew_wait_idle(ap_pool *pool, uint32_t n) {
     ap_pool_stats s;
     do {

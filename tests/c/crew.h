@@ -38,7 +38,8 @@ void crew_stop(crew *c);
 /* Waits until `*counter` is `wanted`; the test's time limit is the only other end. */
 void crew_wait(ap_atomic_u64 *counter, uint64_t wanted);
 
-/* Waits until `n` workers are idle. */
+/* Waits until `n` workers have begun, until `n` are idle. */
+void crew_wait_begun(ap_pool *pool, uint32_t n);
 void crew_wait_idle(ap_pool *pool, uint32_t n);
 
 #endif
