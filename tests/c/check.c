@@ -88,7 +88,7 @@ int check_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns)
     while (((rc = ap_wait_u32(word, expected, deadline_ns)) == AP_OK || rc == AP_E_INTR) &&
            ap_u32_load_acquire(word) == expected) {
     }
-    return rc;
+    return rc == AP_E_INTR ? AP_OK : rc; /* the word differs */
 }
 
 int check_wait_quiet(ap_pool *pool, uint64_t deadline_ns) {
