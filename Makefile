@@ -10,6 +10,8 @@
 # SOAK_ARGS=...   for `make soak`, --rounds 5 --pythons 3.13 say; `make soak SOAK_ARGS=--help`
 # LIVENESS_ARGS=... for `make liveness`, --only shutdown say
 # FUZZ_RUNS=... FUZZ_SEED=... FUZZ_ONLY=... for `make fuzz` (tests/fuzz/run.py)
+# STRESS_SECONDS=600 for `make sanitize` and `make stress`: again with other seeds, until then;
+#                 AP_STRESS_SEED=... is the seed of a run that failed
 # CC=... CLANG=... CLANG_FORMAT=... for `make lint`
 
 .DEFAULT_GOAL := help
@@ -23,7 +25,7 @@ CLANG ?= $(shell command -v clang-14 || command -v clang)
 CLANG_FORMAT ?= $(shell command -v clang-format-14)
 
 # Targets that need no Python do not look for one.
-ifneq ($(filter-out help clean ci test-c sanitize format-c,$(or $(MAKECMDGOALS),help)),)
+ifneq ($(filter-out help clean ci test-c sanitize stress controls format-c,$(or $(MAKECMDGOALS),help)),)
 ifeq ($(wildcard $(and $(VENV),$(VENV)/bin/python)),)
 ASKED := $(PYTHON)
 override PYTHON := $(shell sh tools/find_python.sh "$(PYTHON)")
@@ -46,7 +48,7 @@ TESTS ?= tests
 C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
 BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
 
-.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci fuzz
+.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci fuzz stress controls
 
 help: ## list the targets
 	@echo "make TARGET, all set-up included:"
@@ -108,9 +110,14 @@ format: $(NEEDS)-dev ## format the C and Python files
 	else echo "clang-format-14 is not installed: C files left as they are"; fi
 	@$(IN_VENV) -m ruff format .
 
-sanitize: ## the C tests under ThreadSanitizer, then Address- and UBSanitizer
-	@sh tools/logged.sh build/log/sanitize-tsan.log $(MAKE) -C tests/c tsan
-	@sh tools/logged.sh build/log/sanitize-asan.log $(MAKE) -C tests/c asan
+sanitize: ## the C tests under Thread-, Address-, UB- and LeakSanitizer, by gcc and clang
+	@sh tools/logged.sh build/log/sanitize.log $(MAKE) -j2 -C tests/c sanitize
+
+stress: ## the C tests under seeded delays, faults in futex calls, one CPU, many threads
+	@sh tools/logged.sh build/log/stress.log $(MAKE) -j2 -C tests/c stress
+
+controls: ## defects planted in the C core, which the tools of sanitize and stress must find
+	@sh tools/logged.sh build/log/controls.log $(MAKE) -C tests/c controls
 
 environment: $(NEEDS)-test $(BUILT) # what the tests need, without running them
 

@@ -1,6 +1,7 @@
 /* The harness's main: runs the tests whose "suite.name" contains one of the arguments, or all.
  * The first argument is the label that each line starts with.  CHECK_SECONDS in the environment
- * caps every test's time limit. */
+ * caps every test's time limit.  A program that injects delays or faults takes its seed from
+ * AP_STRESS_SEED (chance.h). */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif
@@ -13,6 +14,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "chance.h"
 
 #ifndef CHECK_SLOW
 #define CHECK_SLOW 0
@@ -35,6 +38,12 @@ void check_add(check_test *test) {
 void check_watch(ap_pool *pool, ap_atomic_u64 *ran) {
     check_pool = pool;
     check_ran = ran;
+}
+
+static bool (*check_reporter)(void);
+
+void check_report(bool (*report)(void)) {
+    check_reporter = report;
 }
 
 static void check_print_counters(void) {
@@ -74,6 +83,21 @@ void check_pause_ns(uint64_t ns) {
     }
 }
 
+int check_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
+    int rc;
+    while (((rc = ap_wait_u32(word, expected, deadline_ns)) == AP_OK || rc == AP_E_INTR) &&
+           ap_u32_load_acquire(word) == expected) {
+    }
+    return rc == AP_E_INTR ? AP_OK : rc; /* the word differs */
+}
+
+int check_wait_quiet(ap_pool *pool, uint64_t deadline_ns) {
+    int rc;
+    while ((rc = ap_pool_wait_quiet(pool, deadline_ns)) == AP_E_INTR) {
+    }
+    return rc;
+}
+
 uint64_t check_cpu_ns(void) {
     struct timespec used;
     (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
@@ -87,6 +111,20 @@ static void check_alarm(int number) {
     abort();
 }
 
+static void check_interrupt(int number) {
+    (void)number;
+}
+
+static void check_begin(const char *name, unsigned seconds) {
+    struct sigaction interrupt;
+    memset(&interrupt, 0, sizeof interrupt);
+    interrupt.sa_handler = check_interrupt;
+    (void)sigaction(SIGUSR2, &interrupt, NULL); /* without SA_RESTART */
+    signal(SIGALRM, check_alarm);
+    alarm(seconds);
+    chance_begin(name);
+}
+
 static bool check_run(const char *label, check_test *test) {
     const char *cap = getenv("CHECK_SECONDS");
     if (cap != NULL && (unsigned)atoi(cap) < test->seconds)
@@ -95,8 +133,7 @@ static bool check_run(const char *label, check_test *test) {
     uint64_t start = ap_clock_now();
     pid_t child = fork();
     if (child == 0) {
-        signal(SIGALRM, check_alarm);
-        alarm(test->seconds);
+        check_begin(test->name, test->seconds);
         test->run();
         fflush(NULL);
         exit(0); /* not _exit: leak checks run at exit */
@@ -118,6 +155,7 @@ int main(int argc, char **argv) {
     const char *label = argc > 1 ? argv[1] : "";
     int passed = 0;
     int failed = 0;
+    (void)chance_seed();
     for (check_test *test = check_tests; test != NULL; test = test->next) {
         char name[200];
         bool wanted = argc <= 2;
@@ -131,6 +169,12 @@ int main(int argc, char **argv) {
         else
             failed++;
     }
+    if (check_reporter != NULL && !check_reporter())
+        failed++;
+#ifdef CHECK_CHANCE
+    if (failed != 0)
+        printf("%s: AP_STRESS_SEED=%" PRIu64 " draws the same\n", label, chance_seed());
+#endif
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

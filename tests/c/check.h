@@ -8,7 +8,8 @@
  *     }
  *
  * Each test runs in a child process of its own.  When its time is up it prints the counters of
- * the pool that check_watch() named and aborts; if even that hangs, it is killed.
+ * the pool that check_watch() named and aborts; if even that hangs, it is killed.  A SIGUSR2
+ * interrupts system calls and does nothing else.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -21,6 +22,7 @@
 
 #include "affinitypool.h"
 #include "sync/atomic.h"
+#include "sync/wait.h"
 
 typedef struct check_test {
     const char *suite;
@@ -37,6 +39,9 @@ _Noreturn void check_fail_eq(const char *file, int line, const char *what, uint6
 
 /* Names the pool, and a counter of tasks run, that a test that hangs is to print. */
 void check_watch(ap_pool *pool, ap_atomic_u64 *ran);
+
+/* What is to be said when all tests have run; false if it is a failure. */
+void check_report(bool (*report)(void));
 
 /* True under a sanitizer or injected delays: stress tests do less. */
 extern const bool check_slow;
@@ -74,6 +79,10 @@ static inline uint32_t check_random(uint32_t *state) {
 
 /* Sleeps, or spins below 20 us. */
 void check_pause_ns(uint64_t ns);
+
+/* ap_wait_u32 and ap_pool_wait_quiet, but through signals and wakes without a reason. */
+int check_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns);
+int check_wait_quiet(ap_pool *pool, uint64_t deadline_ns);
 
 /* CPU time that this process has used. */
 uint64_t check_cpu_ns(void);

@@ -4,6 +4,14 @@
 
 ap_atomic_u64 crew_ran;
 
+uint32_t crew_size(uint32_t n) {
+    const char *crowd = getenv("CHECK_CROWD");
+    uint64_t size = crowd == NULL ? 0 : strtoull(crowd, NULL, 10) * ap_cpu_count();
+    if (size > CREW_MAX)
+        size = CREW_MAX;
+    return size > n ? (uint32_t)size : n;
+}
+
 static void *crew_work(void *argument) {
     crew *c = argument;
     ap_worker *worker;
@@ -48,6 +56,14 @@ void crew_wait(ap_atomic_u64 *counter, uint64_t wanted) {
             ap_cpu_yield();
         else
             check_pause_ns(100000);
+}
+
+void crew_wait_begun(ap_pool *pool, uint32_t n) {
+    ap_pool_stats s;
+    do {
+        check_pause_ns(50000);
+        ap_pool_read_stats(pool, &s);
+    } while (s.workers != n);
 }
 
 void crew_wait_idle(ap_pool *pool, uint32_t n) {

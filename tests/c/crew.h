@@ -13,6 +13,10 @@ typedef struct crew {
     pthread_t threads[CREW_MAX];
 } crew;
 
+/* How many threads a test has that would have `n`: with CHECK_CROWD=4 in the environment at least
+ * four times as many as there are CPUs, as far as CREW_MAX allows. */
+uint32_t crew_size(uint32_t n);
+
 extern ap_atomic_u64 crew_ran; /* tasks run, by whoever */
 
 /* The usual worker loop, until the pool has ended. */
@@ -34,7 +38,8 @@ void crew_stop(crew *c);
 /* Waits until `*counter` is `wanted`; the test's time limit is the only other end. */
 void crew_wait(ap_atomic_u64 *counter, uint64_t wanted);
 
-/* Waits until `n` workers are idle. */
+/* Waits until `n` workers have begun, until `n` are idle. */
+void crew_wait_begun(ap_pool *pool, uint32_t n);
 void crew_wait_idle(ap_pool *pool, uint32_t n);
 
 #endif

@@ -1,5 +1,6 @@
 /* Gives AP_POINT a meaning: now and then the thread yields, or sleeps for some microseconds, so
- * that rare interleavings become common.  A test may have a function called at one point. */
+ * that rare interleavings become common (seeded: chance.h).  A test may have a function called at
+ * one point. */
 #ifndef POINT_CHAOS_H
 #define POINT_CHAOS_H
 

@@ -1,5 +1,6 @@
 /* csrc/sched/block: recycled blocks have one owner at a time, and are clean. */
 #include "check.h"
+#include "crew.h"
 #include "sched/block.h"
 #include "sync/memory.h"
 
@@ -43,10 +44,11 @@ static void *get_and_recycle(void *argument) {
 }
 
 TEST(block, has_one_owner_under_stress, 20) {
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++)
+    pthread_t threads[CREW_MAX];
+    uint32_t size = crew_size(4);
+    for (uint32_t i = 0; i < size; i++)
         threads[i] = check_thread(get_and_recycle, NULL);
-    for (int i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < size; i++)
         check_join(threads[i]);
     ap_block_store_destroy(&shared_store);
     CHECK_EQ(ap_memory_live(), 0);

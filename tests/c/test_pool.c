@@ -134,8 +134,12 @@ static void *produce(void *argument) {
 
 static void exactly_once(ap_pool_options options, bool no_search, uint32_t producers) {
     crew c = {.no_search = no_search};
-    producer p[8];
-    uint64_t each = check_scale(60000);
+    producer p[CREW_MAX];
+    uint64_t all = producers * check_scale(60000);
+    if (options.max_workers > 1)
+        options.max_workers = crew_size(options.max_workers);
+    producers = crew_size(producers);
+    uint64_t each = all / producers;
     crew_start(&c, &options, options.max_workers);
     job *jobs = jobs_new(2 * producers * each, c.pool);
     for (uint64_t i = 0; i < producers * each; i++) {
@@ -302,15 +306,17 @@ static void one_at_a_time(ap_pool_options options, uint32_t workers, bool no_sea
 }
 
 TEST(pool, no_wake_is_lost, 30) {
-    one_at_a_time((ap_pool_options){.max_workers = 2}, 2, false, 6000);
+    uint32_t workers = crew_size(2);
+    one_at_a_time((ap_pool_options){.max_workers = workers}, workers, false, 6000);
 }
 
 TEST(pool, no_wake_is_lost_without_search, 30) {
-    one_at_a_time((ap_pool_options){.max_workers = 2}, 2, true, 6000);
+    uint32_t workers = crew_size(2);
+    one_at_a_time((ap_pool_options){.max_workers = workers}, workers, true, 6000);
 }
 
 TEST(pool, no_wake_is_lost_in_a_large_pool, 30) {
-    one_at_a_time((ap_pool_options){.max_workers = 300, .shards = 128}, 8, true, 3000);
+    one_at_a_time((ap_pool_options){.max_workers = 300, .shards = 128}, crew_size(8), true, 3000);
 }
 
 /* Several producers at random, so that parking meets pushing from many sides. */
@@ -331,7 +337,8 @@ TEST(pool, no_wake_is_lost_with_many_producers, 30) {
     crew c = {.no_search = true};
     producer p[3];
     uint64_t each = 3000;
-    crew_start(&c, &(ap_pool_options){.max_workers = 3, .shards = 2}, 3);
+    uint32_t workers = crew_size(3);
+    crew_start(&c, &(ap_pool_options){.max_workers = workers, .shards = 2}, workers);
     job *jobs = jobs_new(6 * each, c.pool);
     for (uint64_t i = 0; i < 3 * each; i++) {
         jobs[i].children = 1;
@@ -362,7 +369,7 @@ typedef struct meeting {
 
 static void meeting_run(ap_task *task, ap_worker *worker) {
     meeting *m = (meeting *)task;
-    ap_task *others[8];
+    ap_task *others[CREW_MAX];
     (void)worker;
     for (uint32_t i = 0; i < m->other_count; i++) {
         others[i] = &m->others[i].task;
@@ -382,11 +389,12 @@ static void meet(int way, uint32_t workers, bool no_search) {
     crew c = {.no_search = no_search};
     uint32_t random = (uint32_t)way + 1;
     uint64_t rounds = check_scale(2000);
+    workers = crew_size(workers);
     crew_start(&c, &(ap_pool_options){.max_workers = workers, .cpus = 4}, workers);
     for (uint64_t round = 0; round < rounds; round++) {
         ap_atomic_u64 arrived;
-        meeting m[8];
-        ap_task *batch[8];
+        meeting m[CREW_MAX];
+        ap_task *batch[CREW_MAX];
         ap_u64_store_relaxed(&arrived, 0);
         for (uint32_t i = 0; i < workers; i++) {
             m[i] = (meeting){.task = {meeting_run},

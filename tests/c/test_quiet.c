@@ -39,7 +39,7 @@ TEST(quiet, a_new_pool_is, 5) {
     ap_pool *pool;
     CHECK(ap_pool_new(&(ap_pool_options){.max_workers = 2}, &pool) == AP_OK);
     CHECK(ap_pool_is_quiet(pool));
-    CHECK(ap_pool_wait_quiet(pool, AP_FOREVER) == AP_OK);
+    CHECK(check_wait_quiet(pool, AP_FOREVER) == AP_OK);
     ap_pool_release(pool);
 }
 
@@ -52,9 +52,9 @@ TEST(quiet, not_while_a_task_runs, 10) {
     jobs[0].gate = &gate;
     CHECK(ap_pool_push(c.pool, &jobs[0].task) == AP_OK);
     CHECK(!ap_pool_is_quiet(c.pool));
-    CHECK(ap_pool_wait_quiet(c.pool, ap_clock_after(20000000)) == AP_E_TIMEDOUT);
+    CHECK(check_wait_quiet(c.pool, ap_clock_after(20000000)) == AP_E_TIMEDOUT);
     ap_u32_store_release(&gate, 1);
-    CHECK(ap_pool_wait_quiet(c.pool, ap_clock_after(5ull * SECOND)) == AP_OK);
+    CHECK(check_wait_quiet(c.pool, ap_clock_after(5ull * SECOND)) == AP_OK);
     CHECK_EQ(ap_u64_load_acquire(&ended), 1);
     crew_stop(&c);
     free(jobs);
@@ -96,7 +96,7 @@ TEST(quiet, a_task_that_runs_while_it_stays_queued_counts_twice, 5) {
     CHECK(ap_worker_take_try(worker) == &jobs[0].task);
     ap_worker_end(worker); /* has dropped it, as it was started */
     CHECK(!ap_pool_is_quiet(pool));
-    CHECK(ap_pool_wait_quiet(pool, ap_clock_after(1000000)) == AP_E_TIMEDOUT);
+    CHECK(check_wait_quiet(pool, ap_clock_after(1000000)) == AP_E_TIMEDOUT);
     ap_pool_dealt(pool); /* it has ended */
     CHECK(ap_pool_is_quiet(pool));
     ap_pool_release(pool);
@@ -117,7 +117,7 @@ TEST(quiet, all_that_was_pushed_has_ended, 60) {
     }
     for (uint64_t round = 1; round <= rounds; round++) {
         CHECK(ap_pool_push(c.pool, &jobs[0].task) == AP_OK);
-        CHECK(ap_pool_wait_quiet(c.pool, AP_FOREVER) == AP_OK);
+        CHECK(check_wait_quiet(c.pool, AP_FOREVER) == AP_OK);
         CHECK_EQ(ap_u64_load_acquire(&ended), round * (1 + FAN + FAN));
     }
     crew_stop(&c);
@@ -127,7 +127,7 @@ TEST(quiet, all_that_was_pushed_has_ended, 60) {
 static void *wait_often(void *argument) {
     crew *c = argument;
     for (uint64_t round = 0; round < check_scale(5000); round++)
-        CHECK(ap_pool_wait_quiet(c->pool, AP_FOREVER) == AP_OK);
+        CHECK(check_wait_quiet(c->pool, AP_FOREVER) == AP_OK);
     return NULL;
 }
 
@@ -149,7 +149,7 @@ TEST(quiet, many_waiters, 60) {
     }
     for (int i = 0; i < 3; i++)
         check_join(waiters[i]);
-    CHECK(ap_pool_wait_quiet(c.pool, AP_FOREVER) == AP_OK);
+    CHECK(check_wait_quiet(c.pool, AP_FOREVER) == AP_OK);
     CHECK_EQ(ap_u64_load_acquire(&ended), count);
     crew_stop(&c);
     free(jobs);
