@@ -28,7 +28,7 @@ class Fault(NamedTuple):
     faulty: str
     use: str  # the test of uses.py, or "everything"
     finds: dict[str, str]  # check: what it has to print, a regular expression
-    only_gil: bool = False
+    builds: str = "all"  # "gil", "free": what it can be seen on
 
 
 FAULTS = [
@@ -69,7 +69,7 @@ FAULTS = [
         "        Py_DECREF(type);\n",
         "test_observers",
         {"leaks": r"Condition: \+"},
-        only_gil=True,  # without one, types are not counted
+        "gil",  # without one, types are not counted
     ),
     Fault(
         "an untracked object is leaked",
@@ -81,6 +81,26 @@ FAULTS = [
         "        PyObject *done = take_done(self);\n",
         "test_as_completed",
         {"leaks": r"blocks: \+[\s\S]*none that the collector knows"},
+    ),
+    Fault(
+        "the arguments of a cancelled task are kept",
+        "python/run.c",
+        "    Py_XDECREF(fn);\n    Py_XDECREF(args);\n",
+        "    Py_XDECREF(fn);\n"
+        '    if (!ap_planted("the arguments of a cancelled task are kept"))\n'
+        "        Py_XDECREF(args);\n",
+        "tests/test_lifetimes.py::test_cancels_race_starts",
+        {"lifetimes": r"AssertionError: [0-9]+ live on"},
+    ),
+    Fault(
+        "a count is merged wrongly",
+        "python/run.c",
+        "                           (Py_ssize_t)object->ob_ref_local;\n",
+        "                           (Py_ssize_t)object->ob_ref_local +\n"
+        '                           ap_planted("a count is merged wrongly");\n',
+        "tests/test_lifetimes.py::test_arguments_and_results_dropped_from_everywhere",
+        {"lifetimes": r"AssertionError|live on"},
+        "free",
     ),
     # ---- memory of the C library
     Fault(
