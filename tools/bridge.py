@@ -80,10 +80,11 @@ def build(name: str, flags: str = "", planted: bool = False) -> Path:
             path.write_text(text.replace(fault.text, fault.faulty))
         (place / "planted.h").write_text(HEADER)
         flags += f" -include {place / 'planted.h'}"
+    links = f"{os.environ.get('LDFLAGS', '')} {SANITIZERS if SANITIZERS in flags else ''}".strip()
     done = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
         cwd=place,
-        env={**os.environ, "AFFINITYPOOL_CFLAGS": flags},
+        env={**os.environ, "AFFINITYPOOL_CFLAGS": flags, "LDFLAGS": links},
         capture_output=True,
         text=True,
         timeout=300,
@@ -150,7 +151,7 @@ def memcheck(place: Path, fault: str, script: str, arguments: Sequence[str]) -> 
     command += [sys.executable, script, *arguments]
     env = environment("memcheck", place, fault)
     done = subprocess.run(
-        command, cwd=place, env=env, capture_output=True, text=True, timeout=280
+        command, cwd=place, env=env, capture_output=True, text=True, errors="replace", timeout=280
     )
     text, ours, others = report.read_text(errors="replace"), [], 0
     if "</valgrindoutput>" not in text:
@@ -196,6 +197,7 @@ def find(check: str, place: Path, fault: Fault | None, use: str) -> str:
         env=environment(check, place, name),
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=120,
     )
     return done.stdout + done.stderr if done.returncode else ""

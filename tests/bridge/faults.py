@@ -145,7 +145,7 @@ FAULTS = [
         '    Py_DECREF(ap_planted("a use after free") ? Py_TYPE(op) : type);\n',
         "test_as_completed",
         {
-            "debug": r"Segmentation fault",
+            "debug": r"Fatal Python error: (Segmentation fault|Bus error)",
             "asan": r"heap-use-after-free",
             "memcheck": r"InvalidRead",
         },
@@ -157,7 +157,7 @@ FAULTS = [
         "    batch_drop(self);\n    PyMem_Free(self->waiting);\n"
         '    if (ap_planted("freed twice"))\n        PyMem_Free(self->waiting);\n',
         "test_batches",
-        {"debug": r"Debug memory block|bad ID", "asan": r"double-free", "memcheck": r"InvalidFree"},
+        {"debug": r"bad ID|Debug memory block", "asan": r"double-free", "memcheck": r"InvalidFree"},
     ),
     Fault(
         "an allocation without the interpreter",
