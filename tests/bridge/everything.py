@@ -95,11 +95,11 @@ def tasks():
                 if name in ("result", "exception"):
                     use(task, name, 0)
                     use(task, name, timeout=0.001)
-                elif task in made[:8] and name in ("cancel", "_take_call"):
-                    continue
-                elif task in made[:8] and name.startswith("set_"):
-                    continue
-                elif task is holders[0] and name in ("cancel", "set_result", "set_exception"):
+                elif (
+                    (task in made[:8] and name in ("cancel", "_take_call"))
+                    or (task in made[:8] and name.startswith("set_"))
+                    or (task is holders[0] and name in ("cancel", "set_result", "set_exception"))
+                ):
                     continue
                 else:
                     use(task, name)
@@ -209,7 +209,9 @@ def functions():
 
 def missing() -> list[str]:
     """Return the entry points that nothing above has called."""
-    wanted = {name for name in dir(core) if type(getattr(core, name)).__name__.startswith("builtin")}
+    wanted = {
+        name for name in dir(core) if type(getattr(core, name)).__name__.startswith("builtin")
+    }
     for kind, name in [(core.Core, "Core"), (core.Condition, "Condition")]:
         wanted |= {f"{name}.{each}" for each in vars(kind) if not each.startswith("__")}
     wanted |= {f"Completions.{each}" for each in vars(core.Completions) if each[0] != "_"}

@@ -56,7 +56,8 @@ FAULTS = [
         "the list of tasks is kept where an iterator raises",
         "python/pool.c",
         "    batch_free(&self);\n    Py_DECREF(self.tasks);\n    return NULL;\n",
-        '    batch_free(&self);\n    if (!ap_planted("the list of tasks is kept where an iterator raises"))\n'
+        "    batch_free(&self);\n"
+        '    if (!ap_planted("the list of tasks is kept where an iterator raises"))\n'
         "        Py_DECREF(self.tasks);\n    return NULL;\n",
         "test_failing_batches",
         {"leaks": r"Task: \+[\s\S]*types whose objects became more: .*builtins\.list \+"},
