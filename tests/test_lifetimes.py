@@ -13,7 +13,7 @@ import threading
 import weakref
 
 import pytest
-from helpers import all_dead, at_once, eventually
+from helpers import all_dead, at_once, eventually, occupied
 
 from affinitypool import Task, ThreadPoolExecutor, as_completed, wait
 
@@ -170,18 +170,19 @@ def test_cancels_race_starts():
     """A task's arguments die once, whoever gets it."""
     with ThreadPoolExecutor(2) as pool:
         for _ in range(ROUNDS):
-            tasks = [pool.submit(Counted, Counted()) for _ in range(40)]
+            with occupied(pool) as gate:
+                tasks = [pool.submit(Counted, Counted()) for _ in range(40)]
 
-            def cancel(tasks=tuple(tasks)):
-                for task in tasks:
-                    task.cancel()
+                def cancel(tasks=tuple(tasks)):
+                    for task in tasks[::2]:
+                        task.cancel()
 
-            def take(tasks=tuple(tasks)):
-                for task in tasks:
-                    task._take_call()
+                def take(tasks=tuple(tasks)):
+                    for task in tasks[1::3]:
+                        task._take_call()
 
-            deaths = drop_together(tasks, [cancel, take])
-            del cancel, take
+                deaths = drop_together(tasks, [cancel, take, gate.set])
+                del cancel, take
             assert all_dead(deaths)
 
 

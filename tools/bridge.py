@@ -241,6 +241,7 @@ def controls(check: str) -> tuple[int, int, int]:
 
 def main() -> int:
     """Entry point."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("check", choices=["debug", "leaks", "asan", "memcheck"])
     parser.add_argument("--only", choices=["checks", "controls"])
