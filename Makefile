@@ -6,6 +6,7 @@
 # BENCH_ARGS=...  for `make bench`, --short say; `make bench BENCH_ARGS=--help` lists them
 # TESTS=...       the files or folders that `make test-python` runs; default: tests
 # PYTEST_ARGS=... for `make test`, -k map say
+# BRIDGE_ARGS=... for test-debug, leaks, test-asan, memcheck: tools/bridge.py --help
 # MIX_ARGS=...    for `make mix`, --seconds 10 --seed 1 say
 # SOAK_ARGS=...   for `make soak`, --rounds 5 --pythons 3.13 say; `make soak SOAK_ARGS=--help`
 # LIVENESS_ARGS=... for `make liveness`, --only shutdown say
@@ -48,7 +49,7 @@ TESTS ?= tests
 C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
 BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
 
-.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci fuzz stress controls
+.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci fuzz stress controls test-debug leaks test-asan memcheck
 
 help: ## list the targets
 	@echo "make TARGET, all set-up included:"
@@ -70,6 +71,14 @@ test-python: $(NEEDS)-test $(BUILT) ## the Python tests alone
 
 fuzz: | $(IN_VENV) ## libFuzzer on each structure of the C core, and on planted defects
 	@sh tools/logged.sh build/log/fuzz.log $(IN_VENV) tests/fuzz/run.py
+# What each of them does, and its planted faults: tools/bridge.py.  BRIDGE_ARGS goes to it.
+test-debug leaks test-asan memcheck: $(NEEDS)-test $(BUILT)
+	@echo "$@ with $$($(IN_VENV) --version), $(VENV)"
+	@sh tools/logged.sh build/log/$@.log $(IN_VENV) tools/bridge.py $(@:test-%=%) $(BRIDGE_ARGS)
+test-debug: ## Python tests under the debug allocator and development mode
+leaks: ## Python tests again and again, what each leaves behind counted (tests/leaks.py)
+test-asan: ## some Python tests with the extension under Address- and UBSanitizer
+memcheck: ## every entry point of the C types under valgrind
 
 mix: $(BUILT) ## a minute of everything at random, checked to the last task (tests/faults/mix.py)
 	@$(IN_VENV) tests/faults/mix.py $(MIX_ARGS)

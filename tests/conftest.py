@@ -8,14 +8,16 @@ import threading
 import time
 
 import diagnostics
+import leaks
 import pytest
 
 import affinitypool
 
 
 def pytest_addoption(parser):
-    """Add `--repeat`."""
+    """Add `--repeat` and `--leaks`."""
     parser.addoption("--repeat", type=int, default=1, help="run each test so many times in a row")
+    parser.addoption("--leaks", action="store_true", help="look for leaks: tests/leaks.py")
 
 
 def pytest_configure(config):
@@ -23,6 +25,8 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(diagnostics.Plugin(), "affinitypool-diagnostics")
+    if config.option.leaks:
+        config.pluginmanager.register(leaks.Plugin(), "affinitypool-leaks")
 
 
 @pytest.hookimpl(trylast=True)

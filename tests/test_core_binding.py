@@ -149,7 +149,8 @@ def test_cores_are_used_again():
     out = check_python(
         """
         from affinitypool import ThreadPoolExecutor
-        rss = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+        from pathlib import Path
+        rss = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4096
         def use(count):
             for _ in range(count):
                 with ThreadPoolExecutor(2) as pool:

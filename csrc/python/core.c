@@ -456,6 +456,10 @@ static PyObject *core_fail_next(PyObject *op, PyObject *args) {
     PyObject *error, *kept, *callbacks = NULL;
     if (!PyArg_ParseTuple(args, "OO!", &error, &PyList_Type, &kept))
         return NULL;
+    if (!PyExceptionInstance_Check(error)) {
+        PyErr_Format(PyExc_TypeError, "expected an exception, not %.200s", Py_TYPE(error)->tp_name);
+        return NULL;
+    }
     ap_pytask *task = take_any((ap_core_object *)op);
     if (!task)
         Py_RETURN_FALSE;

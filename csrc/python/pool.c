@@ -118,14 +118,16 @@ static bool is_starting_up(ap_core *core) {
 
 /* Of a thread that did not start as it should: whether it never will, nor run anything. */
 static bool is_refused(PyObject *thread) {
-    ap_pytask *fate = (ap_pytask *)PyObject_GetAttr(thread, fate_name);
+    PyObject *found = PyObject_GetAttr(thread, fate_name);
     bool refused = false;
-    if (fate) {
+    /* a subclass may have made the thread, and that be none of ours */
+    if (found && PyObject_TypeCheck(found, ap__task_base_type)) {
+        ap_pytask *fate = (ap_pytask *)found;
         (void)ap__task_cancel(fate); /* perhaps it was before; not if the thread has started it */
         /* pairs with the CAS of who cancelled it, or started it: run.c, step 1 */
         refused = (ap_u32_load_acquire(&fate->state) & AP_STATE) == AP_CANCELLED;
-        Py_DECREF(fate);
     }
+    Py_XDECREF(found);
     PyErr_Clear();
     /* the rest is to clean up; an interrupt of that is none of the caller's */
     for (int i = 0; refused && i < INTERRUPTS_MOST; i++) {

@@ -1033,7 +1033,8 @@ def test_memory_stays_flat():
         import contextvars, gc, logging
         from affinitypool import ThreadPoolExecutor, as_completed, wait
         logging.getLogger("concurrent.futures").disabled = True
-        rss = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+        from pathlib import Path
+        rss = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4096
         called = 0
         variable = contextvars.ContextVar("variable")
         def callback(task):

@@ -557,7 +557,8 @@ def test_many_producers_that_come_and_go_leave_nothing_behind():
                 thread.join()
             pool.wait_idle()
             gc.collect()
-            resident = int(open("/proc/self/statm").read().split()[1]) * 4096
+            from pathlib import Path
+            resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
             return resident, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
         with ThreadPoolExecutor(2) as pool:
             before, after = run(2000), run(10000)
