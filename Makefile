@@ -13,6 +13,7 @@
 # FUZZ_RUNS=... FUZZ_SEED=... FUZZ_ONLY=... for `make fuzz` (tests/fuzz/run.py)
 # STRESS_SECONDS=600 for `make sanitize` and `make stress`: again with other seeds, until then;
 #                 AP_STRESS_SEED=... is the seed of a run that failed
+# MODEL_ARGS=... for `make model`, model_park say; MUTANTS="NAME..." for `make mutants`
 # CC=... CLANG=... CLANG_FORMAT=... for `make lint`
 
 .DEFAULT_GOAL := help
@@ -49,7 +50,7 @@ TESTS ?= tests
 C_SOURCES := $(sort $(shell find csrc -name '*.[ch]' 2>/dev/null))
 BUILD_SOURCES := $(C_SOURCES) $(wildcard build_ffi.py setup.py pyproject.toml MANIFEST.in)
 
-.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci fuzz stress controls test-debug leaks test-asan memcheck
+.PHONY: help test test-c test-python mix soak liveness liveness-deep bench bench-micro lint lint-c lint-python format sanitize build environment clean ci fuzz stress controls test-debug leaks test-asan memcheck model model-deep mutants
 
 help: ## list the targets
 	@echo "make TARGET, all set-up included:"
@@ -112,7 +113,7 @@ lint-c: | $(IN_VENV)
 lint-python: $(NEEDS)-dev $(BUILT)
 	@$(IN_VENV) -m ruff check .
 	@$(IN_VENV) -m ruff format --check .
-	@$(IN_VENV) -m mypy --strict affinitypool bench examples tools tests/liveness
+	@$(IN_VENV) -m mypy --strict affinitypool bench examples tools tests/liveness tests/model tests/mutants/*.py
 
 format: $(NEEDS)-dev ## format the C and Python files
 	@if [ -n "$(CLANG_FORMAT)" ]; then find csrc tests -name '*.[ch]' | xargs -r $(CLANG_FORMAT) -i; \
@@ -127,6 +128,15 @@ stress: ## the C tests under seeded delays, faults in futex calls, one CPU, many
 
 controls: ## defects planted in the C core, which the tools of sanitize and stress must find
 	@sh tools/logged.sh build/log/controls.log $(MAKE) -C tests/c controls
+
+model: | $(IN_VENV) ## the model checker's own tests, and every model up to its bound
+	@sh tools/logged.sh build/log/model.log $(IN_VENV) tests/model/run.py $(MODEL_ARGS)
+
+model-deep: | $(IN_VENV) ## the same with one more switch between threads, some minutes for each case
+	@$(IN_VENV) tests/model/run.py --deep --seconds 600 $(MODEL_ARGS)
+
+mutants: | $(IN_VENV) ## defects planted in the protocols, which the models have to notice
+	@sh tools/logged.sh build/log/mutants.log $(IN_VENV) tests/mutants/run.py $(MUTANTS)
 
 environment: $(NEEDS)-test $(BUILT) # what the tests need, without running them
 

@@ -38,17 +38,18 @@ bool model_cas(void *address, unsigned size, uint64_t *expected, uint64_t desire
     static inline __attribute__((always_inline)) value model_load_##name(type *p, int o) {  \
         return (value)to model_load(p, sizeof *p, o);                                       \
     }                                                                                       \
-    static inline __attribute__((always_inline)) void model_store_##name(type *p, value v,  \
-                                                                         int o) {           \
+    static inline                                                                           \
+        __attribute__((always_inline)) void model_store_##name(type *p, value v, int o) {   \
         model_store(p, sizeof *p, from v, o);                                               \
     }                                                                                       \
-    static inline __attribute__((always_inline)) value model_modify_##name(type *p, int op, \
-                                                                           value v, int o) { \
+    static inline __attribute__((always_inline))                                            \
+    value model_modify_##name(type *p, int op, value v, int o) {                            \
         return (value)to model_modify(p, sizeof *p, op, from v, o);                         \
     }                                                                                       \
-    static inline __attribute__((always_inline)) bool model_cas_##name(                     \
-        type *p, value *expected, value desired, int o, int f) {                            \
-        uint64_t old = from *expected;                                                      \
+    static inline                                                                           \
+        __attribute__((always_inline)) bool model_cas_##name(type *p, value *expected,      \
+                                                             value desired, int o, int f) { \
+        uint64_t old = from * expected;                                                     \
         bool done = model_cas(p, sizeof *p, &old, from desired, o, f);                      \
         if (!done)                                                                          \
             *expected = (value)to old;                                                      \
@@ -60,11 +61,11 @@ MODEL__WORD(u64, ap_atomic_u64, uint64_t, , (uint64_t))
 MODEL__WORD(ptr, ap_atomic_ptr, void *, (uintptr_t), (uint64_t)(uintptr_t))
 #undef MODEL__WORD
 
-#define MODEL__OF(p, name)             \
-    _Generic((p),                      \
-        ap_atomic_u32 *: name##_u32,   \
-        ap_atomic_u64 *: name##_u64,   \
-        ap_atomic_ptr *: name##_ptr)
+#define MODEL__OF(p, name)                 \
+    _Generic((p), ap_atomic_u32 *          \
+             : name##_u32, ap_atomic_u64 * \
+             : name##_u64, ap_atomic_ptr * \
+             : name##_ptr)
 
 #define AP_RAW_LOAD(p, order) MODEL__OF(p, model_load)(p, order)
 #define AP_RAW_STORE(p, v, order) MODEL__OF(p, model_store)(p, v, order)

@@ -42,11 +42,15 @@ void crew_run(ap_task *task) {
     own->runs++;
 }
 
+void crew_wait(uint32_t count) {
+    uint32_t seen;
+    while ((seen = ap_u32_load_acquire(ended)) < count)
+        ap_wait_u32(ended, seen, AP_FOREVER);
+}
+
 void crew_run_after(ap_task *task, uint32_t others) {
     crew_run(task);
-    uint32_t seen;
-    while ((seen = ap_u32_load_acquire(ended)) < others)
-        ap_wait_u32(ended, seen, AP_FOREVER);
+    crew_wait(others);
     ap_u32_add_acq_rel(ended, 1);
     ap_wake_u32(ended, UINT32_MAX);
 }

@@ -28,6 +28,9 @@ void crew_run(ap_task *task);
 /* Runs it, and says so; first waits until `others` more have said so. */
 void crew_run_after(ap_task *task, uint32_t others);
 
+/* Blocks until so many have said so. */
+void crew_wait(uint32_t count);
+
 /* A worker's whole life; with tasks that have a `run` of their own. */
 void crew_work(void);
 

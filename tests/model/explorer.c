@@ -1,5 +1,5 @@
-/* Decides: which thread goes on, what pick() answers; by depth-first search, at random, or as a trace
- * says.
+/* Decides: which thread goes on, what pick() answers; by depth-first search, at random, or as a
+ * trace says.
  *
  * Overview.  Threads are coroutines on stacks of their own.  Before each step that others may see
  * (point) the search decides who goes on.  Going on with the same thread costs nothing; another
@@ -8,13 +8,15 @@
  * begins anew.
  *
  * A thread that yields is passed over until another one has written something.  A sleeper with a
- * deadline may go on at any time, for a preemption, and does when nobody else can: time passes then.
+ * deadline may go on at any time, for a preemption, and does when nobody else can: time passes
+ * then.
  *
  * Of the threads that might go on, those are tried that make a difference: por.c.
  */
 #include "explorer.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +103,8 @@ static uint64_t random_state;
 static int priority[THREADS], lowest;
 static uint64_t changes[8]; /* steps at which the running thread becomes the last */
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names ------------------------------------------------------------------------------------
+ */
 
 static struct name {
     uintptr_t address;
@@ -147,8 +150,8 @@ static void print_caller(const void *caller) {
             pclose(link);
     }
     char command[700], line[512];
-    snprintf(command, sizeof command, "addr2line -i -s -e '%s' %#lx 2>/dev/null" /* binutils */, own,
-             (unsigned long)((uintptr_t)caller - 1));
+    snprintf(command, sizeof command, "addr2line -i -s -e '%s' %#lx 2>/dev/null" /* binutils */,
+             own, (unsigned long)((uintptr_t)caller - 1));
     FILE *pipe = popen(command, "r");
     bool first = true;
     while (pipe && fgets(line, sizeof line, pipe)) {
@@ -184,7 +187,8 @@ void model_fail(const char *format, ...) {
     longjmp(over, 1);
 }
 
-/* ---- decisions ---------------------------------------------------------------------------------- */
+/* ---- decisions ----------------------------------------------------------------------------------
+ */
 
 static uint64_t random_next(void) {
     random_state ^= random_state << 13;
@@ -225,7 +229,8 @@ static decision *next_decision(unsigned count) {
         now->count = (uint16_t)count;
         known = depth;
     } else if (now->count != count) {
-        model_fail("not deterministic: a decision had %d answers, now it has %u", now->count, count);
+        model_fail("not deterministic: a decision had %d answers, now it has %u", now->count,
+                   count);
     }
     return now;
 }
@@ -258,7 +263,7 @@ static int bound_of_both(void) {
 static int bound_of(budget which) {
     switch (which) {
     case BUDGET_STALE:
-        return given.stale >= 0   ? given.stale
+        return given.stale >= 0     ? given.stale
                : current->stale < 0 ? 0
                : current->stale     ? current->stale
                                     : 2;
@@ -335,7 +340,8 @@ unsigned pick_within(budget which, unsigned count) {
     return index;
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------- */
+/* ---- threads
+ * ---------------------------------------------------------------------------------------- */
 
 /* Thread-locals of the code under test lie in a section of their own; each thread has a copy. */
 extern char __start_model_tls[] __attribute__((weak)), __stop_model_tls[] __attribute__((weak));
@@ -522,7 +528,8 @@ int model_value(int i) {
     return current->values[i];
 }
 
-/* ---- outcomes ----------------------------------------------------------------------------------------- */
+/* ---- outcomes
+ * ----------------------------------------------------------------------------------------- */
 
 static struct outcome {
     char text[64];
@@ -574,7 +581,13 @@ static void check_outcomes(void) {
     }
 }
 
-/* ---- executions ------------------------------------------------------------------------------------------ */
+/* ---- executions
+ * ------------------------------------------------------------------------------------------ */
+
+/* The code under test has followed a wild pointer. */
+static void crashed(int signal) {
+    model_fail("crash: signal %d", signal);
+}
 
 static void prepare(void) {
     self = 0;
@@ -638,7 +651,8 @@ static void execute(void) {
     steps_in_all += steps;
 }
 
-/* Gives the last decision that has another answer to be tried that answer; false if there is none. */
+/* Gives the last decision that has another answer to be tried that answer; false if there is none.
+ */
 static bool advance(void) {
     for (known = depth; known > 0; known--) {
         decision *last = &decisions[known - 1];
@@ -736,9 +750,8 @@ static bool search(void) {
         printf("%s: FAILED: %s\n", current->name, failure);
         return false;
     }
-    printf("%s: ok, %llu executions, %llu steps, %s", current->name,
-           (unsigned long long)executions, (unsigned long long)steps_in_all,
-           complete ? "all" : "NOT ALL");
+    printf("%s: ok, %llu executions, %llu steps, %s", current->name, (unsigned long long)executions,
+           (unsigned long long)steps_in_all, complete ? "all" : "NOT ALL");
     if (bound_of_preemptions() < MODEL_UNBOUNDED)
         printf(" up to %d preemptions, %d older loads", bound_of_preemptions(),
                bound_of(BUDGET_STALE));
@@ -818,6 +831,9 @@ int main(int argc, char **argv) {
     given.seed = 1;
     given.preemptions = given.stale = -1;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    struct sigaction crash = {.sa_handler = crashed, .sa_flags = SA_NODEFER};
+    sigaction(SIGSEGV, &crash, NULL);
+    sigaction(SIGBUS, &crash, NULL);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--list") == 0)
             given.list = true;

@@ -1,10 +1,10 @@
 /* A model checker for C11 code: runs small programs of several threads through every order of
  * their steps, and every value that their loads may see, up to a bound.
  *
- * Overview.  A model is a C file with an array of cases.  A case has a setup, which runs alone, some
- * threads, and a finish, which runs alone after them.  The code under test is the shipping code of
- * csrc/, compiled with the back end atomic_model.h and with -fsanitize=thread: its atomic accesses
- * come here by the one, its plain accesses by the calls that the other puts in.
+ * Overview.  A model is a C file with an array of cases.  A case has a setup, which runs alone,
+ * some threads, and a finish, which runs alone after them.  The code under test is the shipping
+ * code of csrc/, compiled with the back end atomic_model.h and with -fsanitize=thread: its atomic
+ * accesses come here by the one, its plain accesses by the calls that the other puts in.
  *
  *     static void writer(void) { ap_u32_store_release(&flag, 1); }
  *     static void reader(void) { MODEL_CHECK(ap_u32_load_acquire(&flag) <= 1); }
@@ -19,7 +19,8 @@
  *
  * Memory orders.  As in C11 with the order of seq_cst operations of C++20, and its release
  * sequences: each thread has a view, of the oldest store of each location that it may still
- * read and of what happened before it.  Stand-alone fences exist for the litmus tests.  See order.c.
+ * read and of what happened before it.  Stand-alone fences exist for the litmus tests.  See
+ * order.c.
  *
  * Limits.  A location's stores are ordered as they are executed, and a load reads a store that was
  * executed: no load buffering, no store that takes effect before an older one of its thread.  A
@@ -41,18 +42,19 @@ typedef struct model_case {
     const char *name;
     void (*setup)(void);
     void (*threads[MODEL_THREADS_MAX])(void);
-    void (*finish)(void);    /* also after threads have blocked, if that is no fault */
-    bool (*may_block)(void); /* some threads block for ever: is that no lost wake?  By plain loads */
-    int values[6];           /* what the case's functions make of model_value() */
-    int preemptions;         /* bound */
-    int stale;               /* bound on loads of older stores; 0: 2, -1: none */
-    int both;                /* bound on these two together; 0: none */
-    int spurious;            /* bound on futex waits that return for no reason */
-    int failures;            /* bound on allocations that fail */
-    const char *outcomes;    /* exactly these are seen, "a b|c d": for litmus tests */
-    const char *fails;       /* a control: it must fail, with this in the message */
-    bool full;               /* every switch, also those that make no difference: with fences */
-    bool leaves_memory;      /* memory that is left is no fault */
+    void (*finish)(void); /* also after threads have blocked, if that is no fault */
+    bool (*may_block)(
+        void);            /* some threads block for ever: is that no lost wake?  By plain loads */
+    int values[6];        /* what the case's functions make of model_value() */
+    int preemptions;      /* bound */
+    int stale;            /* bound on loads of older stores; 0: 2, -1: none */
+    int both;             /* bound on these two together; 0: none */
+    int spurious;         /* bound on futex waits that return for no reason */
+    int failures;         /* bound on allocations that fail */
+    const char *outcomes; /* exactly these are seen, "a b|c d": for litmus tests */
+    const char *fails;    /* a control: it must fail, with this in the message */
+    bool full;            /* every switch, also those that make no difference: with fences */
+    bool leaves_memory;   /* memory that is left is no fault */
 } model_case;
 
 extern const model_case model_cases[]; /* up to one without a name */

@@ -1,5 +1,5 @@
-/* The insides of the explorer, shared by its files: explorer.c decides, order.c knows what loads may
- * read, memory.c what plain accesses and frees may touch. */
+/* The insides of the explorer, shared by its files: explorer.c decides, order.c knows what loads
+ * may read, memory.c what plain accesses and frees may touch. */
 #ifndef MODEL_INSIDE_H
 #define MODEL_INSIDE_H
 
@@ -32,9 +32,9 @@ typedef struct location {
     unsigned size;
     store *stores;
     int count, room;
-    int16_t seq_cst;         /* the newest store that a seq_cst operation has touched */
-    int16_t fenced;          /* the newest that was seen before a seq_cst fence */
-    int16_t used[THREADS];   /* clock of the last access of each thread */
+    int16_t seq_cst;       /* the newest store that a seq_cst operation has touched */
+    int16_t fenced;        /* the newest that was seen before a seq_cst fence */
+    int16_t used[THREADS]; /* clock of the last access of each thread */
 } location;
 
 /* ---- explorer.c --------------------------------------------------------------------------- */

@@ -5,7 +5,8 @@
  * write and of each thread's last read; an access races with an earlier one of another thread that
  * did not happen before it, if one of them is a write.  So does a free with any access.
  *
- * The calls __tsan_... are put into the code under test by the compiler; that library is not linked.
+ * The calls __tsan_... are put into the code under test by the compiler; that library is not
+ * linked.
  */
 #include <string.h>
 
@@ -197,22 +198,22 @@ void model_plain_write(void *address, size_t size) {
     access_plainly((uintptr_t)address, size, true, __builtin_return_address(0));
 }
 
-#define PLAIN(size)                                                                   \
-    void __tsan_read##size(void *p);                                                  \
-    void __tsan_write##size(void *p);                                                 \
-    void __tsan_unaligned_read##size(void *p);                                        \
-    void __tsan_unaligned_write##size(void *p);                                       \
-    void __tsan_read##size(void *p) {                                                 \
-        access_plainly((uintptr_t)p, size, false, __builtin_return_address(0));       \
-    }                                                                                 \
-    void __tsan_write##size(void *p) {                                                \
-        access_plainly((uintptr_t)p, size, true, __builtin_return_address(0));        \
-    }                                                                                 \
-    void __tsan_unaligned_read##size(void *p) {                                       \
-        access_plainly((uintptr_t)p, size, false, __builtin_return_address(0));       \
-    }                                                                                 \
-    void __tsan_unaligned_write##size(void *p) {                                      \
-        access_plainly((uintptr_t)p, size, true, __builtin_return_address(0));        \
+#define PLAIN(size)                                                             \
+    void __tsan_read##size(void *p);                                            \
+    void __tsan_write##size(void *p);                                           \
+    void __tsan_unaligned_read##size(void *p);                                  \
+    void __tsan_unaligned_write##size(void *p);                                 \
+    void __tsan_read##size(void *p) {                                           \
+        access_plainly((uintptr_t)p, size, false, __builtin_return_address(0)); \
+    }                                                                           \
+    void __tsan_write##size(void *p) {                                          \
+        access_plainly((uintptr_t)p, size, true, __builtin_return_address(0));  \
+    }                                                                           \
+    void __tsan_unaligned_read##size(void *p) {                                 \
+        access_plainly((uintptr_t)p, size, false, __builtin_return_address(0)); \
+    }                                                                           \
+    void __tsan_unaligned_write##size(void *p) {                                \
+        access_plainly((uintptr_t)p, size, true, __builtin_return_address(0));  \
     }
 PLAIN(1)
 PLAIN(2)

@@ -4,13 +4,13 @@
 
 enum { A, B, C, WORKERS };
 static ap_worker *workers[WORKERS];
-static uint64_t woken[WORKERS]; /* plainly: once each, in between it has enlisted again */
+static bool on[WORKERS]; /* enlisted, and not yet seen to be woken */
 
 static void setup(void) {
     crew_make(&(ap_pool_options){.max_workers = WORKERS, .in_order = 1, .cpus = 2});
     for (int i = 0; i < WORKERS; i++) {
         MODEL_CHECK(ap_worker_begin(crew_pool, &workers[i]) == AP_OK);
-        woken[i] = 0;
+        on[i] = i != C;
     }
     MODEL_CHECK(ap_idle_enlist(workers[B]));
     MODEL_CHECK(ap_idle_enlist(workers[A])); /* on top of B */
@@ -20,24 +20,28 @@ static void waker(void) {
     ap_idle_wake(crew_pool, true);
 }
 
-/* Wakes one, which does nothing but count. */
-static void wake(int worker) {
+/* Wakes one, which does nothing but to stop searching; false if it is another one. */
+static bool wake(int worker) {
     ap_idle_wake(crew_pool, true);
     if (ap_u32_load_relaxed(&workers[worker]->token) == AP_TOKEN_EMPTY)
-        return; /* another has been woken */
+        return false;
     MODEL_CHECK(ap_idle_sleep(workers[worker], AP_FOREVER) == AP_OK);
     ap_idle_search_end(workers[worker], false);
-    woken[worker]++;
+    on[worker] = false;
+    return true;
+}
+
+static void enlist(int worker) {
+    MODEL_CHECK(ap_idle_enlist(workers[worker]));
+    on[worker] = true;
 }
 
 /* The same worker on top of another one: a wake that has read the word before must not go on. */
 static void shuffler(void) {
-    wake(A);
-    wake(B);
-    if (woken[A] == 0 || woken[B] == 0)
+    if (!wake(A) || !wake(B))
         return;
-    MODEL_CHECK(ap_idle_enlist(workers[C]));
-    MODEL_CHECK(ap_idle_enlist(workers[A]));
+    enlist(C);
+    enlist(A);
 }
 
 static void finish(void) {
@@ -50,14 +54,17 @@ static void finish(void) {
         top = ap_u32_load_relaxed(&workers[top - 1]->below);
     }
     MODEL_CHECK(count == ap_idle_idle(word));
-    for (int i = 0; i < WORKERS; i++) /* whoever has a token is off, whoever has none is on */
-        if (woken[i] == 0 && i != C)
-            MODEL_CHECK(listed[i] ==
-                        (ap_u32_load_relaxed(&workers[i]->token) == AP_TOKEN_EMPTY));
+    for (int i = 0; i < WORKERS; i++) /* and that are those without a token */
+        MODEL_CHECK(listed[i] ==
+                    (on[i] && ap_u32_load_relaxed(&workers[i]->token) == AP_TOKEN_EMPTY));
 }
 
 const model_case model_cases[] = {
-    {.name = "directory, two wakers", .setup = setup, .finish = finish,
-     .threads = {waker, shuffler}, .leaves_memory = true, .preemptions = 4},
+    {.name = "directory, two wakers",
+     .setup = setup,
+     .finish = finish,
+     .threads = {waker, shuffler},
+     .leaves_memory = true,
+     .preemptions = 4},
     {0},
 };

@@ -1,5 +1,5 @@
-/* Closing against pushing, and the end of a pool (idle.h): whatever is accepted is run, every worker
- * leaves, and the last one frees. */
+/* Closing against pushing, and the end of a pool (idle.h): whatever is accepted is run, every
+ * worker leaves, and the last one frees. */
 #include "crew.h"
 
 /* values: tasks of each producer, workers, in order */
@@ -34,30 +34,34 @@ static void closer(void) {
     ap_pool_close(crew_pool);
 }
 
-/* The owner of the pool is still there when a worker comes too late: it runs what was accepted. */
+/* Workers have begun, late or not: while something is queued the pool has not ended. */
 static void finish(void) {
-    ap_task *task;
-    while ((task = ap_pool_take_try(crew_pool)))
-        crew_run(task);
     for (int producer = 0; producer < 2; producer++)
         for (int i = 0; i < accepted[producer]; i++)
             MODEL_CHECK(crew_tasks[producer * model_value(0) + i].runs == 1);
     crew_free();
 }
 
-#define CASE(title, bound, ...) \
-    {.name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
+#define CASE(title, bound, ...)                                                            \
+    {                                                                                      \
+        .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = { \
+            __VA_ARGS__                                                                    \
+        }
 
-const model_case model_cases[] = {
-    CASE("end, 1 producer, 1 worker", 2, 2, 1, 0), .both = 3,
-     .threads = {producer_1, closer, crew_work}},
-    CASE("end, 1 producer, 2 workers", 2, 1, 2, 0), .stale = -1,
-     .threads = {producer_1, closer, crew_work, crew_work}},
-    CASE("end, 1 producer, 2 workers, older loads", 1, 1, 2, 0), .stale = 1,
-     .threads = {producer_1, closer, crew_work, crew_work}},
-    CASE("end, 1 producer, 2 workers, in order", 1, 1, 2, 1), .stale = 1,
-     .threads = {producer_1, closer, crew_work, crew_work}},
-    CASE("end, 2 producers, 1 worker", 2, 1, 1, 0), .both = 2,
-     .threads = {producer_1, producer_2, closer, crew_work}},
-    {0},
-};
+const model_case model_cases[] = {CASE("end, 1 producer, 1 worker", 2, 2, 1, 0), .both = 3,
+                                  .threads = {producer_1, closer, crew_work}},
+                 CASE("end, 1 producer, 2 workers", 2, 1, 2, 0), .stale = -1,
+                 .threads = {producer_1, closer, crew_work, crew_work}
+}
+, CASE("end, 1 producer, 2 workers, older loads", 1, 1, 2, 0),
+    .stale = 1, .threads = {producer_1, closer, crew_work, crew_work}
+}
+, CASE("end, 1 producer, 2 workers, in order", 1, 1, 2, 1),
+    .stale = 1, .threads = {producer_1, closer, crew_work, crew_work}
+}
+, CASE("end, 2 producers, 1 worker", 2, 1, 1, 0),
+    .both = 2, .threads = {producer_1, producer_2, closer, crew_work}
+}
+, {0},
+}
+;

@@ -1,13 +1,13 @@
-/* The injector (injector.h) and its blocks (block.h): pushes and claims over the ends of blocks, which
- * are recycled; closing. */
+/* The injector (injector.h) and its blocks (block.h): pushes and claims over the ends of blocks,
+ * which are recycled; closing. */
 #include "crew.h"
 #include "sched/injector.h"
 
-/* values: pushes of each producer, tasks of each push, claims of each consumer, at most so many at once,
- * closed meanwhile */
+/* values: pushes of each producer, tasks of each push, claims of each consumer, at most so many at
+ * once, closed meanwhile */
 static ap_injector *injector;
 static ap_block_store *store;
-static int accepted[2];
+static int accepted[2], before; /* tasks pushed */
 
 static void setup(void) {
     store = model_alloc(sizeof *store);
@@ -21,6 +21,13 @@ static void setup(void) {
     model_name(&injector->tail, "tail");
     model_name(&injector->spare, "spare");
     accepted[0] = accepted[1] = 0;
+    before = model_value(5) == 2 ? AP_BLOCK_SLOTS : 0;
+    for (int i = 0; i < before; i++) {
+        ap_task *out, *task = crew_task_of(CREW_TASKS_MAX - 1 - i);
+        bool moved;
+        MODEL_CHECK(ap_injector_push(injector, &task, 1) == AP_OK);
+        MODEL_CHECK(ap_injector_claim_try(injector, &out, 1, false, &moved) == 1 && out == task);
+    }
 }
 
 static void push(int producer) {
@@ -63,13 +70,13 @@ static void closer(void) {
 }
 
 static void finish(void) {
-    int all = 2 * model_value(0) * model_value(1);
+    int all = CREW_TASKS_MAX;
     for (int i = 0; i < all; i++)
         claim();
     MODEL_CHECK(ap_injector_look(injector) == AP_QUEUE_EMPTY);
-    MODEL_CHECK(ap_injector_pushed(injector) == (uint64_t)(accepted[0] + accepted[1]));
+    MODEL_CHECK(ap_injector_pushed(injector) == (uint64_t)(before + accepted[0] + accepted[1]));
     for (int producer = 0; producer < 2; producer++)
-        for (int i = 0; i < model_value(0) * model_value(1); i++) {
+        for (int i = 0; accepted[producer] && i < model_value(0) * model_value(1); i++) {
             uint64_t runs = crew_tasks[producer * model_value(0) * model_value(1) + i].runs;
             MODEL_CHECK(runs == (i < accepted[producer]));
         }
@@ -80,21 +87,37 @@ static void finish(void) {
     model_free(crew_tasks);
 }
 
-#define CASE(title, bound, ...) \
-    {.name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
+#define CASE(title, bound, ...)                                                            \
+    {                                                                                      \
+        .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = { \
+            __VA_ARGS__                                                                    \
+        }
 
-const model_case model_cases[] = {
-    CASE("injector, 1 producer, 1 consumer", 3, 4, 1, 3, 2), .threads = {producer_1, consumer}},
-    CASE("injector, 1 producer, 2 consumers", 2, 3, 1, 2, 2), .stale = 1,
-     .threads = {producer_1, consumer, consumer}},
-    CASE("injector, 2 producers", 3, 2, 1, 0, 1), .threads = {producer_1, producer_2}},
-    CASE("injector, 2 producers, 1 consumer", 2, 2, 1, 2, 2), .stale = 1,
-     .threads = {producer_1, producer_2, consumer}},
-    CASE("injector, a batch over blocks, 2 consumers", 2, 1, 5, 2, 2), .stale = 1,
-     .threads = {producer_1, consumer, consumer}},
-    CASE("injector, closed during two pushes", 2, 2, 2, 1, 2, 1), .stale = 1,
-     .threads = {producer_1, producer_2, closer}},
-    CASE("injector, memory runs out", 2, 1, 5, 2, 2, 0, 1), .failures = 1, .stale = 1,
-     .threads = {producer_1, consumer}},
-    {0},
-};
+const model_case model_cases[] = {CASE("injector, 1 producer, 1 consumer", 3, 4, 1, 3, 2),
+                                  .threads = {producer_1, consumer}},
+                 CASE("injector, 1 producer, 2 consumers", 2, 3, 1, 2, 2), .stale = 1,
+                 .threads = {producer_1, consumer, consumer}
+}
+, CASE("injector, 2 producers", 3, 2, 1, 0, 1), .threads = {producer_1, producer_2}
+}
+, CASE("injector, 2 producers, 1 consumer", 2, 2, 1, 2, 2),
+    .stale = 1, .threads = {producer_1, producer_2, consumer}
+}
+, CASE("injector, a batch over blocks, 2 consumers", 2, 1, 5, 2, 2),
+    .stale = 1, .threads = {producer_1, consumer, consumer}
+}
+, CASE("injector, closed during two pushes", 2, 2, 2, 1, 2, 1),
+    .stale = 1, .threads = {producer_1, producer_2, closer}
+}
+, CASE("injector, blocks come back, 1 consumer", 2, 8, 1, 4, 3), .both = 2,
+                                                                 .threads = {producer_1, consumer}
+}
+, CASE("injector, blocks come back, 2 consumers", 2, 7, 1, 3, 2),
+    .both = 2, .threads = {producer_1, consumer, consumer}
+}
+, CASE("injector, memory runs out", 2, 1, 7, 2, 2, 0, 1), .failures = 1, .stale = 1,
+                                                          .threads = {producer_1, consumer}
+}
+, {0},
+}
+;

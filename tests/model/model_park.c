@@ -39,25 +39,20 @@ static void finish(void) {
 }
 
 /* tasks each, producers, workers, shards, spins, in_order */
-#define CASE(title, ...)                                                                 \
-    .name = title, .setup = setup, .may_block = may_block, .finish = finish,             \
+#define CASE(title, ...)                                                     \
+    .name = title, .setup = setup, .may_block = may_block, .finish = finish, \
     .leaves_memory = true, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {
-    {CASE("park, 1 producer, 1 worker", 2, 1, 1, 1, 0, 0),
-     .threads = {producer_1, crew_work},
+    {CASE("park, 1 producer, 1 worker", 2, 1, 1, 1, 0, 0), .threads = {producer_1, crew_work},
      .preemptions = 3},
     {CASE("park, 2 producers, 1 worker", 1, 2, 1, 1, 0, 0),
-     .threads = {producer_1, producer_2, crew_work},
-     .preemptions = 3, .both = 3},
+     .threads = {producer_1, producer_2, crew_work}, .preemptions = 3, .both = 3},
     {CASE("park, 1 producer, 2 workers", 1, 1, 2, 1, 0, 0),
-     .threads = {producer_1, crew_work, crew_work},
-     .preemptions = 2, .both = 3},
+     .threads = {producer_1, crew_work, crew_work}, .preemptions = 2, .both = 3},
     {CASE("park, 2 producers, 2 workers", 1, 2, 2, 1, 0, 0),
-     .threads = {producer_1, producer_2, crew_work, crew_work},
-     .preemptions = 1, .stale = 2},
+     .threads = {producer_1, producer_2, crew_work, crew_work}, .preemptions = 1, .stale = 2},
     {CASE("park, 2 producers, 2 workers, in order", 1, 2, 2, 1, 0, 1),
-     .threads = {producer_1, producer_2, crew_work, crew_work},
-     .preemptions = 1, .stale = 1},
+     .threads = {producer_1, producer_2, crew_work, crew_work}, .preemptions = 1, .stale = 1},
     {0},
 };

@@ -1,6 +1,6 @@
-/* Pushes that leave the waking to one who is awake: a searcher, that wakes the next when it has found a
- * task (ap_idle_search_end), or a lookout, that looks after its nap.  The first task blocks until the
- * others have run, so another worker has to come. */
+/* Pushes that leave the waking to one who is awake: a searcher, that wakes the next when it has
+ * found a task (ap_idle_search_end), or a lookout, that looks after its nap.  The first task blocks
+ * until the others have run, so another worker has to come. */
 #include "crew.h"
 
 extern bool model_spins;
@@ -35,10 +35,14 @@ static void finish(void) {
     crew_check_run(model_value(0));
 }
 
-#define CASE(title, bound, ...)                                               \
-    {.name = title, .setup = setup, .may_block = may_block, .finish = finish, \
-     .threads = {producer, crew_work, crew_work}, .leaves_memory = true,      \
-     .preemptions = 2, .both = bound, .values = {__VA_ARGS__}}
+#define CASE(title, bound, ...)                                                               \
+    {                                                                                         \
+        .name = title, .setup = setup, .may_block = may_block, .finish = finish,              \
+        .threads = {producer, crew_work, crew_work}, .leaves_memory = true, .preemptions = 2, \
+        .both = bound, .values = {                                                            \
+            __VA_ARGS__                                                                       \
+        }                                                                                     \
+    }
 
 const model_case model_cases[] = {
     CASE("relay, 2 tasks, in order", 3, 2, 0, 1, 2),

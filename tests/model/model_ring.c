@@ -2,14 +2,13 @@
 #include "crew.h"
 #include "sched/ring.h"
 
-#define SLOTS 2
-
-/* values: tasks that the owner pushes, how many at a time, thieves that take one (1) or half (0) */
+/* values: tasks that the owner pushes, how many at a time, thieves that take one (1) or half (0),
+ * slots */
 static ap_ring *own, *stolen[2];
 
 static ap_ring *make(uint64_t first) {
-    ap_ring *ring = model_alloc(ap_ring_size(SLOTS));
-    ap_ring_init(ring, SLOTS, first);
+    ap_ring *ring = model_alloc(ap_ring_size((uint32_t)model_value(3)));
+    ap_ring_init(ring, (uint32_t)model_value(3), first);
     return ring;
 }
 
@@ -68,15 +67,21 @@ static void finish(void) {
     crew_check_run(model_value(0));
 }
 
-#define CASE(title, bound, ...)                                                           \
-    {.name = title, .setup = setup, .finish = finish, .leaves_memory = true,              \
-     .values = {__VA_ARGS__}, .preemptions = bound
+#define CASE(title, bound, ...)                                                 \
+    {                                                                           \
+        .name = title, .setup = setup, .finish = finish, .leaves_memory = true, \
+        .values = {__VA_ARGS__}, .preemptions = bound
 
-const model_case model_cases[] = {
-    CASE("ring, 1 thief of halves", 3, 4, 1, 0), .threads = {owner, thief}},
-    CASE("ring, 1 thief of one", 3, 4, 1, 1), .threads = {owner, thief}},
-    CASE("ring, 1 thief, pushes of two", 4, 4, 2, 0), .threads = {owner, thief}},
-    CASE("ring, 2 thieves of halves", 2, 3, 1, 0), .threads = {owner, thief, thief}},
-    CASE("ring, 2 thieves of one", 2, 3, 1, 1), .threads = {owner, thief, thief}},
-    {0},
-};
+const model_case model_cases[] = {CASE("ring, 1 thief of halves", 3, 4, 1, 0, 2),
+                                  .threads = {owner, thief}},
+                 CASE("ring, 1 thief of one", 3, 4, 1, 1, 2), .threads = {owner, thief}
+}
+, CASE("ring, 1 thief, pushes of two", 4, 4, 2, 0, 2), .threads = {owner, thief}
+}
+, CASE("ring, 2 thieves of halves", 2, 3, 1, 0, 2), .threads = {owner, thief, thief}
+}
+, CASE("ring, 2 thieves of one", 2, 3, 1, 1, 2), .threads = {owner, thief, thief}
+}
+, {0},
+}
+;

@@ -38,10 +38,12 @@ static void finish(void) {
     crew_check_run(model_value(0));
 }
 
-#define CASE(title, bound, ...)                                              \
-    {.name = title, .setup = setup, .may_block = may_block, .finish = finish, \
-     .threads = {producer, crew_work, crew_work}, .leaves_memory = true, .values = {__VA_ARGS__}, \
-     .preemptions = 2, .both = bound}
+#define CASE(title, bound, ...)                                                  \
+    {                                                                            \
+        .name = title, .setup = setup, .may_block = may_block, .finish = finish, \
+        .threads = {producer, crew_work, crew_work}, .leaves_memory = true,      \
+        .values = {__VA_ARGS__}, .preemptions = 2, .both = bound                 \
+    }
 
 const model_case model_cases[] = {
     CASE("transfer, a batch of 2, 2 workers", 2, 2, 2, 0),

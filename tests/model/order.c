@@ -1,7 +1,7 @@
 /* What a load may read: C11's memory orders by views.
  *
- * Overview.  Each location has a list of stores, in modification order.  Each thread has a view: for
- * each location the oldest store that it may still read (what it has read, written or learnt of
+ * Overview.  Each location has a list of stores, in modification order.  Each thread has a view:
+ * for each location the oldest store that it may still read (what it has read, written or learnt of
  * makes older ones unreadable), and a vector clock, for plain accesses and frees.
  *
  *     load               reads any store from the view's on; the view moves up to it
@@ -12,8 +12,8 @@
  *     seq_cst            their order is the order of execution: such a load reads nothing older
  *                        than what a seq_cst operation on the location has touched before, or a
  *                        view before a seq_cst fence
- *     seq_cst fence      raises the view to what seq_cst operations have touched, and to the views of
- *                        earlier fences
+ *     seq_cst fence      raises the view to what seq_cst operations have touched, and to the views
+ * of earlier fences
  *
  * That the order of seq_cst operations is the order of execution loses nothing, as all
  * executions are explored: any such order that C++20 allows is one.
@@ -25,7 +25,7 @@
 #define HASH 1024
 
 view views[THREADS];
-static view fenced[THREADS];   /* what the thread's last release fence released */
+static view fenced[THREADS];     /* what the thread's last release fence released */
 static view acquirable[THREADS]; /* what an acquire fence of it would learn */
 static bool has_fenced[THREADS];
 
@@ -269,9 +269,9 @@ bool model_cas(void *address, unsigned size, uint64_t *expected, uint64_t desire
         have_written(i, desired, order, newest);
         memcpy(address, &desired, size);
     }
-    TELL(caller, "cas %s %s: %#llx to %#llx%s%s", name_of_order(order),
-         name_of((uintptr_t)address), (unsigned long long)old, (unsigned long long)desired,
-         done ? "" : ", failed", index < newest ? "  (not the newest)" : "");
+    TELL(caller, "cas %s %s: %#llx to %#llx%s%s", name_of_order(order), name_of((uintptr_t)address),
+         (unsigned long long)old, (unsigned long long)desired, done ? "" : ", failed",
+         index < newest ? "  (not the newest)" : "");
     *expected = old;
     return done;
 }

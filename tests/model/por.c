@@ -3,8 +3,8 @@
  * Overview.  Two executions that differ only in the order of steps that do not depend on each other
  * come to the same.  Two steps depend on each other if both are of one address and one writes.
  * So, where a step comes after one of another thread that it depends on, and nothing else in the
- * execution says that it has to, the search is told to try it earlier: at the decision before that step
- * (Flanagan and Godefroid, 2005).  As switches are bounded, also at the decision that began
+ * execution says that it has to, the search is told to try it earlier: at the decision before that
+ * step (Flanagan and Godefroid, 2005).  As switches are bounded, also at the decision that began
  * the other thread's run, where a switch may be free (Coons, Musuvathi and McKinley, 2013).
  *
  * A yield depends on every write, because a thread that has yielded sees what is newest.  Fences

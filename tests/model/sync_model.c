@@ -4,7 +4,8 @@
 #include "sync/cpu.h"
 #include "sync/wait.h"
 
-#define TICK_NS 10000 /* what a look at the clock takes: a search for a time ends after a few looks */
+#define TICK_NS \
+    10000 /* what a look at the clock takes: a search for a time ends after a few looks */
 
 int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
     const void *caller = __builtin_return_address(0);

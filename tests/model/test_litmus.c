@@ -1,5 +1,5 @@
-/* The explorer's own tests: the classic litmus shapes give exactly the outcomes that C11 allows, but for
- * those that its limits leave out, which are named here. */
+/* The explorer's own tests: the classic litmus shapes give exactly the outcomes that C11 allows,
+ * but for those that its limits leave out, which are named here. */
 #include "explorer.h"
 #include "sync/atomic.h"
 
@@ -225,16 +225,22 @@ static void sc_mixed_2(void) {
 #define REL AP_ORDER_RELEASE
 #define SC AP_ORDER_SEQ_CST
 
-#define SB(title, s, l, f, seen)                                              \
-    {.name = "store buffering, " title, .setup = setup, .threads = {sb_1, sb_2}, \
-     .finish = two, .values = {s, l, f}, .outcomes = seen, .full = (f) > 0, UNBOUNDED}
-#define MP(title, s, l, f1, f2, seen)                                         \
-    {.name = "message passing, " title, .setup = setup, .threads = {mp_1, mp_2}, \
-     .finish = two, .values = {s, l, f1, f2}, .outcomes = seen, .full = (f1) + (f2) > 0, UNBOUNDED}
-#define IRIW(title, s, l, seen)                                                         \
-    {.name = "independent reads, " title, .setup = setup,                                \
-     .threads = {iriw_1, iriw_2, iriw_3, iriw_4}, .finish = iriw, .values = {s, l},      \
-     .outcomes = seen, UNBOUNDED}
+#define SB(title, s, l, f, seen)                                                                   \
+    {                                                                                              \
+        .name = "store buffering, " title, .setup = setup, .threads = {sb_1, sb_2}, .finish = two, \
+        .values = {s, l, f}, .outcomes = seen, .full = (f) > 0, UNBOUNDED                          \
+    }
+#define MP(title, s, l, f1, f2, seen)                                                              \
+    {                                                                                              \
+        .name = "message passing, " title, .setup = setup, .threads = {mp_1, mp_2}, .finish = two, \
+        .values = {s, l, f1, f2}, .outcomes = seen, .full = (f1) + (f2) > 0, UNBOUNDED             \
+    }
+#define IRIW(title, s, l, seen)                                                        \
+    {                                                                                  \
+        .name = "independent reads, " title, .setup = setup,                           \
+        .threads = {iriw_1, iriw_2, iriw_3, iriw_4}, .finish = iriw, .values = {s, l}, \
+        .outcomes = seen, UNBOUNDED                                                    \
+    }
 #define ALL_FOUR "0 0|0 1|1 0|1 1"
 
 const model_case model_cases[] = {
@@ -245,12 +251,24 @@ const model_case model_cases[] = {
     SB("relaxed stores, seq_cst loads", RLX, SC, -1, ALL_FOUR),
     SB("seq_cst fences", RLX, RLX, SC, "0 1|1 0|1 1"),
     SB("acq_rel fences", RLX, RLX, AP_ORDER_ACQ_REL, ALL_FOUR),
-    {.name = "store buffering, exchanges and relaxed loads", .setup = setup,
-     .threads = {sb_rmw_1, sb_rmw_2}, .finish = two, .outcomes = ALL_FOUR, UNBOUNDED},
-    {.name = "store buffering, read-modify-writes of one word", .setup = setup,
-     .threads = {sb_same_1, sb_same_2}, .finish = two, .outcomes = "0 1|1 0|1 1", UNBOUNDED},
-    {.name = "store buffering, one relaxed store", .setup = setup,
-     .threads = {sc_mixed_1, sc_mixed_2}, .finish = two, .outcomes = ALL_FOUR, UNBOUNDED},
+    {.name = "store buffering, exchanges and relaxed loads",
+     .setup = setup,
+     .threads = {sb_rmw_1, sb_rmw_2},
+     .finish = two,
+     .outcomes = ALL_FOUR,
+     UNBOUNDED},
+    {.name = "store buffering, read-modify-writes of one word",
+     .setup = setup,
+     .threads = {sb_same_1, sb_same_2},
+     .finish = two,
+     .outcomes = "0 1|1 0|1 1",
+     UNBOUNDED},
+    {.name = "store buffering, one relaxed store",
+     .setup = setup,
+     .threads = {sc_mixed_1, sc_mixed_2},
+     .finish = two,
+     .outcomes = ALL_FOUR,
+     UNBOUNDED},
     MP("relaxed", RLX, RLX, 0, 0, ALL_FOUR),
     MP("release store, relaxed load", REL, RLX, 0, 0, ALL_FOUR),
     MP("relaxed store, acquire load", RLX, ACQ, 0, 0, ALL_FOUR),
@@ -259,35 +277,86 @@ const model_case model_cases[] = {
     MP("fences", RLX, RLX, REL, ACQ, "0 0|0 1|1 1"),
     MP("release fence, relaxed load", RLX, RLX, REL, 0, ALL_FOUR),
     MP("release store, acquire fence", REL, RLX, 0, ACQ, "0 0|0 1|1 1"),
-    {.name = "message passing, through a read-modify-write of another", .setup = setup,
-     .threads = {mp_1, rs_2, rs_3}, .finish = two, .values = {REL, ACQ},
-     .outcomes = "0 0|0 1|1 0|1 1|2 1", UNBOUNDED},
-    {.name = "message passing, a plain word", .setup = plain_setup,
-     .threads = {mp_plain_1, mp_plain_2}, .finish = two, .values = {REL, ACQ},
-     .outcomes = "0 9|1 1", UNBOUNDED},
-    {.name = "load buffering", .setup = setup, .threads = {lb_1, lb_2}, .finish = two,
-     .outcomes = "0 0|0 1|1 0", UNBOUNDED},
+    {.name = "message passing, through a read-modify-write of another",
+     .setup = setup,
+     .threads = {mp_1, rs_2, rs_3},
+     .finish = two,
+     .values = {REL, ACQ},
+     .outcomes = "0 0|0 1|1 0|1 1|2 1",
+     UNBOUNDED},
+    {.name = "message passing, a plain word",
+     .setup = plain_setup,
+     .threads = {mp_plain_1, mp_plain_2},
+     .finish = two,
+     .values = {REL, ACQ},
+     .outcomes = "0 9|1 1",
+     UNBOUNDED},
+    {.name = "load buffering",
+     .setup = setup,
+     .threads = {lb_1, lb_2},
+     .finish = two,
+     .outcomes = "0 0|0 1|1 0",
+     UNBOUNDED},
     IRIW("relaxed", RLX, RLX, "1 0 1 0|other"),
     IRIW("release and acquire", REL, ACQ, "1 0 1 0|other"),
     IRIW("seq_cst", SC, SC, "other"),
     IRIW("relaxed stores, seq_cst loads", RLX, SC, "other"), /* by C++20; C11 leaves it open */
-    {.name = "coherence, two reads", .setup = setup, .threads = {co_1, co_2}, .finish = two,
-     .outcomes = "0 0|0 1|0 2|1 1|1 2|2 2", UNBOUNDED},
-    {.name = "coherence, read and write", .setup = setup, .threads = {corw_1, corw_2},
-     .finish = corw, .outcomes = "0 2 2|0 1 1|0 2 1|2 2 1|2 1 1", UNBOUNDED},
-    {.name = "causality, released", .setup = setup, .threads = {wrc_1_release, wrc_2, rs_3},
-     .finish = two, .values = {REL}, .outcomes = "0 0|0 1|1 1", UNBOUNDED},
-    {.name = "causality, one relaxed store", .setup = setup, .threads = {wrc_1_release, wrc_2, rs_3},
-     .finish = two, .values = {RLX}, .outcomes = ALL_FOUR, UNBOUNDED},
-    {.name = "causality, through a relaxed store", .setup = setup, .threads = {wrc_1, wrc_2, rs_3},
-     .finish = two, .values = {REL}, .outcomes = "0 0|0 1|1 1", UNBOUNDED},
-    {.name = "two writers", .setup = setup, .threads = {ww_1, ww_2}, .finish = ww,
-     .outcomes = "2 2|1 2|2 1", UNBOUNDED},
-    {.name = "counting, atomic", .setup = setup, .threads = {add, add, add}, .finish = total,
-     .outcomes = "3", UNBOUNDED},
-    {.name = "counting, in two steps", .setup = setup, .threads = {add_in_two, add_in_two},
-     .finish = total, .outcomes = "1|2", UNBOUNDED},
-    {.name = "one of two compare-and-swaps", .setup = setup, .threads = {cas_once, cas_once},
-     .finish = two, .outcomes = "9 1|2 9", UNBOUNDED},
+    {.name = "coherence, two reads",
+     .setup = setup,
+     .threads = {co_1, co_2},
+     .finish = two,
+     .outcomes = "0 0|0 1|0 2|1 1|1 2|2 2",
+     UNBOUNDED},
+    {.name = "coherence, read and write",
+     .setup = setup,
+     .threads = {corw_1, corw_2},
+     .finish = corw,
+     .outcomes = "0 2 2|0 1 1|0 2 1|2 2 1|2 1 1",
+     UNBOUNDED},
+    {.name = "causality, released",
+     .setup = setup,
+     .threads = {wrc_1_release, wrc_2, rs_3},
+     .finish = two,
+     .values = {REL},
+     .outcomes = "0 0|0 1|1 1",
+     UNBOUNDED},
+    {.name = "causality, one relaxed store",
+     .setup = setup,
+     .threads = {wrc_1_release, wrc_2, rs_3},
+     .finish = two,
+     .values = {RLX},
+     .outcomes = ALL_FOUR,
+     UNBOUNDED},
+    {.name = "causality, through a relaxed store",
+     .setup = setup,
+     .threads = {wrc_1, wrc_2, rs_3},
+     .finish = two,
+     .values = {REL},
+     .outcomes = "0 0|0 1|1 1",
+     UNBOUNDED},
+    {.name = "two writers",
+     .setup = setup,
+     .threads = {ww_1, ww_2},
+     .finish = ww,
+     .outcomes = "2 2|1 2|2 1",
+     UNBOUNDED},
+    {.name = "counting, atomic",
+     .setup = setup,
+     .threads = {add, add, add},
+     .finish = total,
+     .outcomes = "3",
+     UNBOUNDED},
+    {.name = "counting, in two steps",
+     .setup = setup,
+     .threads = {add_in_two, add_in_two},
+     .finish = total,
+     .outcomes = "1|2",
+     UNBOUNDED},
+    {.name = "one of two compare-and-swaps",
+     .setup = setup,
+     .threads = {cas_once, cas_once},
+     .finish = two,
+     .outcomes = "9 1|2 9",
+     UNBOUNDED},
     {0},
 };
