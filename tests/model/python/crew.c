@@ -23,6 +23,11 @@ static PyObject *call(PyObject *argument) {
     return crew_result;
 }
 
+static PyObject *log_nothing(PyObject *task) {
+    (void)task;
+    return Py_None;
+}
+
 void crew_attach(void) {
     (void)PyGILState_Ensure();
 }
@@ -43,6 +48,8 @@ void crew_begin(uint32_t max_pending, int references) {
     ap__hooks.cancelled_error = MODEL_CANCELLED_ERROR;
     ap__hooks.invalid_state_error = MODEL_INVALID_STATE_ERROR;
     ap__hooks.pending_limit_error = MODEL_PENDING_LIMIT_ERROR;
+
+    ap__hooks.log_state = model_function(log_nothing);
 
     crew_core = model_alloc(sizeof *crew_core);
     crew_core->cpus = 1;
@@ -76,6 +83,7 @@ void crew_end(int references) {
     for (int i = 0; i < references; i++)
         Py_DECREF(crew_task);
     MODEL_CHECK(!crew_core->max_pending || (ap_u32_load_relaxed(&crew_core->pending) & 0xffff) == 0);
+    Py_DECREF(ap__hooks.log_state);
     model_free(crew_core);
     crew_detach();
 }

@@ -336,7 +336,6 @@ PyObject *model_method(PyObject *op, const char *name, PyObject *argument) {
     PyObject *result, *tuple;
     while (strcmp(method->ml_name, name) != 0)
         method++;
-    breathe();
     switch (method->ml_flags) {
     case METH_FASTCALL | METH_KEYWORDS:
         result = ((model_fast)(void (*)(void))method->ml_meth)(op, &argument, argument != NULL,
