@@ -3,14 +3,15 @@
  * Overview.  It claims to be 3.13.  Objects have a reference count and a type with a destructor;
  * functions are C functions; an exception is a pointer in the thread.  Memory is the explorer's.
  *
- *     with a GIL          a lock that a thread holds while it is attached.  Counts are plain: whoever
- *                         changes one detached races, and the explorer tells.
- *     Py_GIL_DISABLED     no such lock.  Counts are atomic: relaxed up, acquire and release down.  Each
- *                         object has a lock, which a critical section holds; one that has to wait
- *                         lets go of those around it meanwhile, as does whoever detaches.
+ * With a GIL: a lock that a thread holds while it is attached.  Counts are plain: whoever changes
+ * one detached fails a check, or races.
  *
- * A call may let go of the interpreter, and so may the end of an object (its finalizer): both do, each
- * time.  A file that needs something that is not here does not compile; what only has to
+ * Py_GIL_DISABLED: no such lock.  Counts are atomic, relaxed up, acquire and release down.  Each
+ * object has a lock, which a critical section holds; one that has to wait lets go of those around
+ * it meanwhile, as does whoever detaches.
+ *
+ * A call may let go of the interpreter, and so may the end of an object (its finalizer): both do,
+ * each time.  A file that needs something that is not here does not compile; what only has to
  * compile is at the end, and fails if it is called.
  */
 #ifndef MODEL_PYTHON_H
@@ -74,7 +75,7 @@ struct _typeobject {
     const struct PyMethodDef *tp_methods;
 };
 
-/* ---- counts --------------------------------------------------------------------------------- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 void model_incref(PyObject *op);
 void model_decref(PyObject *op);
@@ -118,16 +119,16 @@ PyObject *model_newref(PyObject *op);
 #define PyObject_GC_IsTracked(op) ((op)->tracked)
 void PyObject_GC_Track(void *op);
 void PyObject_GC_UnTrack(void *op);
-#define Py_VISIT(op)                               \
-    do {                                           \
-        if (op) {                                  \
+#define Py_VISIT(op)                                \
+    do {                                            \
+        if (op) {                                   \
             int ended = visit((PyObject *)op, arg); \
-            if (ended)                             \
-                return ended;                      \
-        }                                          \
+            if (ended)                              \
+                return ended;                       \
+        }                                           \
     } while (0)
 
-/* ---- threads -------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 typedef struct _err_stackitem {
     PyObject *exc_value;
@@ -158,12 +159,12 @@ void model_section_end(model_section *section);
     {                                 \
         model_section section;        \
         model_section_begin(&section, (PyObject *)(op));
-#define Py_END_CRITICAL_SECTION()   \
-        model_section_end(&section); \
+#define Py_END_CRITICAL_SECTION() \
+    model_section_end(&section);  \
     }
 #endif
 
-/* ---- objects -------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 extern PyObject model_none, model_true, model_false;
 #define Py_None (&model_none)
@@ -205,7 +206,7 @@ PyObject *model_function(PyObject *(*call)(PyObject *argument));
 PyObject *PyObject_Vectorcall(PyObject *fn, PyObject *const *args, size_t nargs, PyObject *names);
 PyObject *PyObject_CallOneArg(PyObject *fn, PyObject *argument);
 
-/* ---- exceptions ----------------------------------------------------------------------------- */
+/* ---- exceptions ------------------------------------------------------------------------------ */
 
 extern PyTypeObject model_exceptions[];
 #define PyExc_Exception ((PyObject *)&model_exceptions[0])
@@ -239,7 +240,7 @@ int PyErr_CheckSignals(void);
 #define Py_EnterRecursiveCall(where) 0
 #define Py_LeaveRecursiveCall() ((void)0)
 
-/* ---- types and methods ---------------------------------------------------------------------- */
+/* ---- types and methods ----------------------------------------------------------------------- */
 
 typedef PyObject *(*PyCFunction)(PyObject *, PyObject *);
 typedef PyObject *(*model_fast)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
@@ -286,7 +287,7 @@ enum {
 };
 PyObject *PyType_FromSpec(PyType_Spec *spec); /* types live for ever */
 
-/* ---- what only has to compile ----------------------------------------------------------------- */
+/* ---- what only has to compile ---------------------------------------------------------------- */
 
 typedef struct _frame PyFrameObject;
 typedef struct _traceback {

@@ -82,7 +82,8 @@ void crew_end(int references) {
     crew_attach();
     for (int i = 0; i < references; i++)
         Py_DECREF(crew_task);
-    MODEL_CHECK(!crew_core->max_pending || (ap_u32_load_relaxed(&crew_core->pending) & 0xffff) == 0);
+    MODEL_CHECK(!crew_core->max_pending ||
+                (ap_u32_load_relaxed(&crew_core->pending) & 0xffff) == 0);
     Py_DECREF(ap__hooks.log_state);
     model_free(crew_core);
     crew_detach();
@@ -137,7 +138,7 @@ bool crew_is(void *op, const char *name) {
     return answer == Py_True;
 }
 
-/* ---- fork.c, home.c, context.c, condition.c, module.c: nothing of it happens here --------------- */
+/* ---- fork.c, home.c, context.c, condition.c, module.c: nothing of it happens here ------------ */
 
 _Thread_local ap_pytask *ap__running;
 _Thread_local ap_core *ap__home;
@@ -192,7 +193,7 @@ void ap__condition_notify_all(PyObject *condition) {
     model_absent();
 }
 
-/* ---- the scheduler: there is no queue -------------------------------------------------------------- */
+/* ---- the scheduler: there is no queue -------------------------------------------------------- */
 
 ap_worker *ap_worker_current(void) {
     return NULL;

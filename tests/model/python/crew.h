@@ -1,4 +1,4 @@
-/* What the models of the bridge share: a core, tasks, threads that run them and threads that ask. */
+/* What the models of the bridge share: a core, tasks, threads that run and ask. */
 #ifndef MODEL_PYTHON_CREW_H
 #define MODEL_PYTHON_CREW_H
 
@@ -10,8 +10,8 @@ extern PyObject *crew_result; /* what the call has returned */
 extern int crew_runs;         /* of the call */
 extern bool crew_fails;       /* the call raises; set before crew_begin */
 
-/* In setup: a core, and a task with one reference for its queue and `references` more.  Attached from
- * then on until crew_ready. */
+/* In setup: a core, and a task with one reference for its queue and `references` more.  Attached
+ * from then on until crew_ready. */
 void crew_begin(uint32_t max_pending, int references);
 void crew_ready(void);
 /* In finish: nothing is left, once it has dropped the references that nobody has. */

@@ -7,7 +7,7 @@
 #include "affinitypool.h"
 #include "sync/wait.h"
 
-/* ---- locks ------------------------------------------------------------------------------------ */
+/* ---- locks ----------------------------------------------------------------------------------- */
 
 enum { FREE, HELD, WAITED_FOR };
 
@@ -24,7 +24,7 @@ static void unlock(ap_atomic_u32 *word) {
         ap_wake_u32(word, 1);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static AP_THREAD_LOCAL PyThreadState thread_state;
 static AP_THREAD_LOCAL bool attached;
@@ -122,7 +122,7 @@ static void breathe(void) {
     PyEval_RestoreThread(PyEval_SaveThread());
 }
 
-/* ---- counts ----------------------------------------------------------------------------------- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
 void model_incref(PyObject *op) {
     MODEL_CHECK(attached);
@@ -163,7 +163,7 @@ void PyObject_GC_UnTrack(void *op) {
     ((PyObject *)op)->tracked = false;
 }
 
-/* ---- types -------------------------------------------------------------------------------------- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 static PyObject *alloc(PyTypeObject *type, Py_ssize_t items) {
     (void)items;
@@ -191,8 +191,11 @@ static void list_dealloc(PyObject *op) {
 }
 
 #define IMMORTAL .ob_base = {.immortal = true}
-#define TYPE(of, dealloc) \
-    {IMMORTAL, .tp_name = #of, .tp_basicsize = sizeof(of), .tp_dealloc = dealloc, .tp_alloc = alloc}
+#define TYPE(of, dealloc)                                                            \
+    {                                                                                \
+        IMMORTAL, .tp_name = #of, .tp_basicsize = sizeof(of), .tp_dealloc = dealloc, \
+                  .tp_alloc = alloc                                                  \
+    }
 
 static PyTypeObject object_type = TYPE(PyObject, object_dealloc);
 PyTypeObject PyList_Type = TYPE(PyListObject, list_dealloc);
@@ -214,7 +217,7 @@ PyObject *PyType_FromSpec(PyType_Spec *spec) {
     return (PyObject *)type;
 }
 
-/* ---- objects ------------------------------------------------------------------------------------ */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 PyObject model_none = {.ob_type = &object_type, .immortal = true};
 PyObject model_true = {.ob_type = &object_type, .immortal = true};
@@ -232,10 +235,8 @@ typedef struct {
     PyObject_HEAD double value;
 } float_object;
 static PyNumberMethods float_methods = {.nb_float = &float_methods};
-static PyTypeObject float_type = {IMMORTAL,
-                                  .tp_basicsize = sizeof(float_object),
-                                  .tp_dealloc = object_dealloc,
-                                  .tp_as_number = &float_methods};
+static PyTypeObject float_type = {IMMORTAL, .tp_basicsize = sizeof(float_object),
+                                  .tp_dealloc = object_dealloc, .tp_as_number = &float_methods};
 
 PyObject *model_float(double value) {
     PyObject *op = alloc(&float_type, 0);
@@ -304,7 +305,7 @@ PyObject *PySequence_Tuple(PyObject *list) {
     return tuple;
 }
 
-/* ---- calls -------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD PyObject *(*call)(PyObject *);
@@ -338,8 +339,8 @@ PyObject *model_method(PyObject *op, const char *name, PyObject *argument) {
         method++;
     switch (method->ml_flags) {
     case METH_FASTCALL | METH_KEYWORDS:
-        result = ((model_fast)(void (*)(void))method->ml_meth)(op, &argument, argument != NULL,
-                                                                NULL);
+        result =
+            ((model_fast)(void (*)(void))method->ml_meth)(op, &argument, argument != NULL, NULL);
         break;
     case METH_VARARGS:
         tuple = argument ? PyTuple_Pack(1, argument) : PyTuple_New(0);
@@ -363,7 +364,7 @@ int PyArg_ParseTuple(PyObject *args, const char *format, ...) {
     return 1;
 }
 
-/* ---- exceptions ---------------------------------------------------------------------------------- */
+/* ---- exceptions ------------------------------------------------------------------------------ */
 
 static AP_THREAD_LOCAL PyObject *raised;
 AP_THREAD_LOCAL bool model_signalled;

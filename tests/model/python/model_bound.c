@@ -1,8 +1,9 @@
-/* max_pending (bound.c): never more places than the bound, but for workers; whoever waits for a place
- * goes on when one is given back, or when the pool is closed. */
+/* max_pending (bound.c): never more places than the bound, but for workers; whoever waits for a
+ * place goes on when one is given back, or when the pool is closed. */
 #include "crew.h"
 
-/* values: the bound, places that are taken before, blocks of leavers, the first submitter is signalled */
+/* values: the bound, places that are taken before, places that the leaver gives back, the first
+ * submitter is signalled, workers that may go over the bound */
 static ap_atomic_u32 places; /* taken, by our own count */
 static int answers[2];       /* of the submitters; 0: not there */
 static uint32_t most;
@@ -11,7 +12,7 @@ static void setup(void) {
     crew_core = model_alloc(sizeof *crew_core);
     crew_core->cpus = 1;
     crew_core->max_pending = (uint32_t)model_value(0);
-    most = (uint32_t)model_value(0);
+    most = (uint32_t)(model_value(0) + model_value(4));
     ap__hooks.pending_limit_error = MODEL_PENDING_LIMIT_ERROR;
     ap_u32_store_relaxed(&crew_core->pending, (uint32_t)model_value(1));
     ap_u32_store_relaxed(&places, (uint32_t)model_value(1));
@@ -22,7 +23,8 @@ static void setup(void) {
         answers[i] = 0;
 }
 
-/* A place that was taken is counted after, and before it is given back: the count is never too high. */
+/* A place that was taken is counted after, and before it is given back: the count is never too
+ * high. */
 static void took(void) {
     MODEL_CHECK(ap_u32_add_relaxed(&places, 1) < most);
 }
@@ -40,8 +42,8 @@ static void submit(int i, ap_on_full on_full, bool leaves) {
         if (leaves)
             give_back();
     } else if (answer == -2) {
-        MODEL_CHECK(PyErr_Occurred() ==
-                    (on_full == AP_FULL_RAISE ? MODEL_PENDING_LIMIT_ERROR : PyExc_KeyboardInterrupt));
+        MODEL_CHECK(PyErr_Occurred() == (on_full == AP_FULL_RAISE ? MODEL_PENDING_LIMIT_ERROR
+                                                                  : PyExc_KeyboardInterrupt));
         PyErr_Clear();
     }
     answers[i] = answer;
@@ -83,7 +85,7 @@ static void worker(void) {
     crew_attach();
     int answer = ap__bound_enter(crew_core, AP_FULL_BLOCK);
     if (answer == 1) {
-        ap_u32_add_relaxed(&places, 1);
+        took();
         give_back();
     }
     crew_detach();
@@ -126,27 +128,27 @@ static void finish_closed(void) {
 }
 
 #define CASE(title, end, bound, ...) \
-    {.name = title, .setup = setup, .finish = end, .preemptions = bound, .values = {__VA_ARGS__}
+    .name = title, .setup = setup, .finish = end, .preemptions = bound, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {
-    CASE("bound, 1 leaves", finish, 3, 1, 1, 1), .spurious = 1, .threads = {submitter_1, leaver}},
-    CASE("bound, 2 leave", finish, 2, 2, 2, 2), .stale = 1,
+    {CASE("bound, 1 leaves", finish, 3, 1, 1, 1), .spurious = 1, .threads = {submitter_1, leaver}},
+    {CASE("bound, 2 leave", finish, 2, 2, 2, 2), .stale = 1,
      .threads = {submitter_1, submitter_2, leaver}},
-    CASE("bound, one passes through", finish, 2, 1, 1, 1), .stale = 1,
+    {CASE("bound, one passes through", finish, 2, 1, 1, 1), .stale = 1,
      .threads = {passer_1, passer_2, leaver}},
-    CASE("bound, room for one of two", finish_closed, 3, 1, 0, 0), .threads = {submitter_1, raiser},
-     .outcomes = "1 -2|1 1"},
-    CASE("bound, closed", finish_closed, 3, 1, 1, 1), .threads = {submitter_1, closer},
+    {CASE("bound, room for one of two", finish_closed, 3, 1, 0, 0),
+     .threads = {submitter_1, raiser}, .outcomes = "1 -2|1 1"},
+    {CASE("bound, closed", finish_closed, 3, 1, 1, 1), .threads = {submitter_1, closer},
      .outcomes = "-1 0"},
-    CASE("bound, 1 leaves, closed", finish_closed, 2, 1, 1, 1), .stale = 1,
+    {CASE("bound, 1 leaves, closed", finish_closed, 2, 1, 1, 1), .stale = 1,
      .threads = {submitter_1, leaver, closer}, .outcomes = "-1 0|1 0"},
-    CASE("bound, 2 are closed", finish_closed, 2, 1, 1, 1), .stale = 1,
+    {CASE("bound, 2 are closed", finish_closed, 2, 1, 1, 1), .stale = 1,
      .threads = {submitter_1, submitter_2, closer}, .outcomes = "-1 -1"},
-    CASE("bound, a signal", finish_closed, 2, 1, 1, 1, 1), .stale = 1, .spurious = 1,
+    {CASE("bound, a signal", finish_closed, 2, 1, 1, 1, 1), .stale = 1, .spurious = 1,
      .threads = {passer_1, passer_2, leaver}, .outcomes = "-2 1|1 1"},
-    CASE("bound, the interpreter exits", finish_closed, 2, 1, 1), .stale = 1,
+    {CASE("bound, the interpreter exits", finish_closed, 2, 1, 1), .stale = 1,
      .threads = {passer_1, passer_2, exiter}, .outcomes = "-1 -1|1 -1|-1 1|1 1"},
-    CASE("bound, a worker goes over it", finish, 2, 1, 1, 1), .stale = 1,
+    {CASE("bound, a worker goes over it", finish, 2, 1, 1, 1, 0, 1), .stale = 1,
      .threads = {submitter_1, worker, leaver}},
     {0},
 };

@@ -1,9 +1,9 @@
-/* Several that try to move a task out of PENDING (run.c, observe.c, future.c): one of them does.  And the
- * outcome set from outside against the run. */
+/* Several that try to move a task out of PENDING (run.c, observe.c, future.c): one of them does.
+ * And the outcome set from outside against the run. */
 #include "crew.h"
 
-/* values: references, a bound on pending tasks, the runner has the last task of its queue, references
- * that nobody drops (the queue's, without a runner) */
+/* values: references, a bound on pending tasks, the runner has the last task of its queue,
+ * references that nobody drops (the queue's, without a runner) */
 static int cancels, takes, starts, settings; /* that succeeded; written attached, or by one */
 static PyObject *set_to;
 static int refused;
@@ -148,39 +148,39 @@ static void finish_of_two(void) {
 }
 
 #define CASE_(title, end, bound, ...) \
-    {.name = title, .setup = setup, .finish = end, .preemptions = bound, .values = {__VA_ARGS__}
+    .name = title, .setup = setup, .finish = end, .preemptions = bound, .values = {__VA_ARGS__}
 #define CASE(title, bound, ...) CASE_(title, finish, bound, __VA_ARGS__)
 
 const model_case model_cases[] = {
-    CASE("cancel against start", 3, 1), .threads = {runner, canceller},
+    {CASE("cancel against start", 3, 1), .threads = {runner, canceller},
      .outcomes = "run|cancelled"},
-    CASE("cancel against start, bounded", 3, 1, 1), .threads = {runner, canceller},
+    {CASE("cancel against start, bounded", 3, 1, 1), .threads = {runner, canceller},
      .outcomes = "run|cancelled"},
-    CASE("cancel against start, a waiter", 2, 2), .stale = 1,
+    {CASE("cancel against start, a waiter", 2, 2), .stale = 1,
      .threads = {runner, canceller, waiter}, .outcomes = "run|cancelled"},
-    CASE("cancel against start, handed over", 2, 2, 0, 1), .stale = 1,
+    {CASE("cancel against start, handed over", 2, 2, 0, 1), .stale = 1,
      .threads = {runner, canceller, waiter}, .outcomes = "run|cancelled"},
-    CASE("cancel against inline run", 2, 2), .stale = 1,
+    {CASE("cancel against inline run", 2, 2), .stale = 1,
      .threads = {runner, canceller, inline_waiter}, .outcomes = "run|cancelled"},
-    CASE("start against inline run", 3, 1, 1), .threads = {runner, inline_waiter},
+    {CASE("start against inline run", 3, 1, 1), .threads = {runner, inline_waiter},
      .outcomes = "run"},
-    CASE("start against inline run, handed over", 3, 1, 1, 1), .threads = {runner, inline_waiter},
+    {CASE("start against inline run, handed over", 3, 1, 1, 1), .threads = {runner, inline_waiter},
      .outcomes = "run"},
-    CASE_("two cancels against start", finish_of_two, 2, 2, 1), .stale = 1,
+    {CASE_("two cancels against start", finish_of_two, 2, 2, 1), .stale = 1,
      .threads = {runner, co_canceller, co_canceller}, .outcomes = "run|cancelled"},
-    CASE("taking the call against start and cancel", 2, 2, 1), .stale = 1,
+    {CASE("taking the call against start and cancel", 2, 2, 1), .stale = 1,
      .threads = {runner, canceller, taker}, .outcomes = "run|cancelled|taken, cancelled"},
-    CASE("set_running against start", 3, 1, 1), .threads = {runner, starter},
+    {CASE("set_running against start", 3, 1, 1), .threads = {runner, starter},
      .outcomes = "run|started"},
-    CASE("set_running against cancel", 3, 2, 1, 0, 1), .threads = {canceller, starter},
+    {CASE("set_running against cancel", 3, 2, 1, 0, 1), .threads = {canceller, starter},
      .outcomes = "cancelled|started"},
-    CASE("set_result against start", 2, 1, 1), .threads = {runner, setter_and_reader},
+    {CASE("set_result against start", 2, 1, 1), .threads = {runner, setter_and_reader},
      .outcomes = "run|set|set late"},
-    CASE("set_result against start, handed over", 2, 1, 1, 1),
+    {CASE("set_result against start, handed over", 2, 1, 1, 1),
      .threads = {runner, setter_and_reader}, .outcomes = "run|set|set late"},
-    CASE("set_result against start, a reader", 2, 2), .stale = 1,
+    {CASE("set_result against start, a reader", 2, 2), .stale = 1,
      .threads = {runner, setter, reader}, .outcomes = "run|set|set late"},
-    CASE("set_result against cancel", 3, 2, 1, 0, 1), .threads = {canceller, setter},
+    {CASE("set_result against cancel", 3, 2, 1, 0, 1), .threads = {canceller, setter},
      .outcomes = "cancelled|set"},
     {0},
 };

@@ -2,8 +2,8 @@
  * hand-over: each is told exactly once. */
 #include "crew.h"
 
-/* values: references, how the runner ends, a bound on pending tasks, calls of the first and the second
- * callback, references that nobody drops (the queue's, without a runner) */
+/* values: references, how the runner ends, a bound on pending tasks, calls of the first and the
+ * second callback, references that nobody drops (the queue's, without a runner) */
 enum { GOES_ON, RUNS_DRY };
 
 static int told[2];
@@ -112,29 +112,30 @@ static void finish(void) {
 }
 
 #define CASE(title, bound, ...) \
-    {.name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
+    .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {
-    CASE("callback against publish", 3, 1, GOES_ON, 0, 1, 0), .threads = {runner, observer_1}},
-    CASE("callback against cancel", 3, 2, GOES_ON, 1, 1, 0, 1), .threads = {canceller, observer_1}},
-    CASE("2 callbacks against publish", 2, 2, GOES_ON, 0, 1, 1), .stale = 1,
+    {CASE("callback against publish", 3, 1, GOES_ON, 0, 1, 0), .threads = {runner, observer_1}},
+    {CASE("callback against cancel", 3, 2, GOES_ON, 1, 1, 0, 1),
+     .threads = {canceller, observer_1}},
+    {CASE("2 callbacks against publish", 2, 2, GOES_ON, 0, 1, 1), .stale = 1,
      .threads = {runner, observer_1, observer_2}},
-    CASE("callback against publish and cancel", 2, 2, GOES_ON, 0, 1, 0), .stale = 1,
+    {CASE("callback against publish and cancel", 2, 2, GOES_ON, 0, 1, 0), .stale = 1,
      .threads = {runner, canceller, observer_1}},
-    CASE("callback and waiter against publish", 2, 2, GOES_ON, 0, 1, 0), .stale = 1,
+    {CASE("callback and waiter against publish", 2, 2, GOES_ON, 0, 1, 0), .stale = 1,
      .threads = {runner, observer_1, waiter}},
-    CASE("watch against publish", 3, 1, GOES_ON, 0, 0, 1), .threads = {runner, collector}},
-    CASE("watch and callback against publish", 2, 2, GOES_ON, 0, 1, 1), .stale = 1,
+    {CASE("watch against publish", 3, 1, GOES_ON, 0, 0, 1), .threads = {runner, collector}},
+    {CASE("watch and callback against publish", 2, 2, GOES_ON, 0, 1, 1), .stale = 1,
      .threads = {runner, observer_1, collector}},
-    CASE("watch and unwatch against publish", 2, 1, GOES_ON, 0, 0, 0),
+    {CASE("watch and unwatch against publish", 2, 1, GOES_ON, 0, 0, 0),
      .threads = {runner, passer_by}},
 #ifndef Py_GIL_DISABLED
-    CASE("callback against hand-over", 3, 1, RUNS_DRY, 0, 1, 0), .threads = {runner, observer_1}},
-    CASE("2 callbacks against hand-over", 2, 2, RUNS_DRY, 0, 1, 1), .stale = 1,
+    {CASE("callback against hand-over", 3, 1, RUNS_DRY, 0, 1, 0), .threads = {runner, observer_1}},
+    {CASE("2 callbacks against hand-over", 2, 2, RUNS_DRY, 0, 1, 1), .stale = 1,
      .threads = {runner, observer_1, observer_2}},
-    CASE("callback and waiter against hand-over", 2, 2, RUNS_DRY, 0, 1, 0), .stale = 1,
+    {CASE("callback and waiter against hand-over", 2, 2, RUNS_DRY, 0, 1, 0), .stale = 1,
      .threads = {runner, observer_1, waiter}},
-    CASE("watch against hand-over", 3, 1, RUNS_DRY, 0, 0, 1), .threads = {runner, collector}},
+    {CASE("watch against hand-over", 3, 1, RUNS_DRY, 0, 0, 1), .threads = {runner, collector}},
 #endif
     {0},
 };

@@ -1,8 +1,8 @@
-/* A result published against those who wait for it (run.c, block.c), and handed over by a worker that
- * lets go of the interpreter first. */
+/* A result published against those who wait for it (run.c, block.c), and handed over by a worker
+ * that lets go of the interpreter first. */
 #include "crew.h"
 
-/* values: how the runner ends, waiters, timeout in us (0: none), the call fails, waiters may spin */
+/* values: how the runner ends, waiters, timeout in us (0: none), the call fails, waiters spin */
 enum { GOES_ON, RUNS_DRY };
 
 static int got[GOT_OTHER + 1];
@@ -56,28 +56,26 @@ static void finish(void) {
 }
 
 #define CASE(title, bound, ...) \
-    {.name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
+    .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {
-    CASE("result, 1 waiter", 3, GOES_ON, 1), .spurious = 1, .threads = {runner, waiter}},
-    CASE("result, 2 waiters", 2, GOES_ON, 2), .stale = 1,
-     .threads = {runner, waiter, waiter}},
-    CASE("result, a deadline", 3, GOES_ON, 1, 30), .threads = {runner, waiter},
+    {CASE("result, 1 waiter", 3, GOES_ON, 1), .spurious = 1, .threads = {runner, waiter}},
+    {CASE("result, 2 waiters", 2, GOES_ON, 2), .stale = 1, .threads = {runner, waiter, waiter}},
+    {CASE("result, a deadline", 3, GOES_ON, 1, 30), .threads = {runner, waiter},
      .outcomes = "result|timeout"},
-    CASE("result, the call raises", 3, GOES_ON, 1, 0, 1), .threads = {runner, waiter}},
-    CASE("result, the waiter spins", 2, GOES_ON, 1, 0, 0, 1), .threads = {runner, waiter}},
-    CASE("result, a glance", 3, GOES_ON, 1), .threads = {runner, glancer}},
-    CASE("result, a glance and a waiter", 2, GOES_ON, 2), .stale = 1,
+    {CASE("result, the call raises", 3, GOES_ON, 1, 0, 1), .threads = {runner, waiter}},
+    {CASE("result, the waiter spins", 2, GOES_ON, 1, 0, 0, 1), .threads = {runner, waiter}},
+    {CASE("result, a glance", 3, GOES_ON, 1), .threads = {runner, glancer}},
+    {CASE("result, a glance and a waiter", 2, GOES_ON, 2), .stale = 1,
      .threads = {runner, glancer, waiter}},
 #ifndef Py_GIL_DISABLED
-    CASE("hand-over, 1 waiter", 3, RUNS_DRY, 1), .spurious = 1, .threads = {runner, waiter}},
-    CASE("hand-over, 2 waiters", 2, RUNS_DRY, 2), .stale = 1,
-     .threads = {runner, waiter, waiter}},
-    CASE("hand-over, a deadline", 3, RUNS_DRY, 1, 30), .threads = {runner, waiter},
+    {CASE("hand-over, 1 waiter", 3, RUNS_DRY, 1), .spurious = 1, .threads = {runner, waiter}},
+    {CASE("hand-over, 2 waiters", 2, RUNS_DRY, 2), .stale = 1, .threads = {runner, waiter, waiter}},
+    {CASE("hand-over, a deadline", 3, RUNS_DRY, 1, 30), .threads = {runner, waiter},
      .outcomes = "result|timeout"},
-    CASE("hand-over, the call raises", 3, RUNS_DRY, 1, 0, 1), .threads = {runner, waiter}},
-    CASE("hand-over, a glance", 3, RUNS_DRY, 1), .threads = {runner, glancer}},
-    CASE("hand-over, a glance and a waiter", 2, RUNS_DRY, 2), .stale = 1,
+    {CASE("hand-over, the call raises", 3, RUNS_DRY, 1, 0, 1), .threads = {runner, waiter}},
+    {CASE("hand-over, a glance", 3, RUNS_DRY, 1), .threads = {runner, glancer}},
+    {CASE("hand-over, a glance and a waiter", 2, RUNS_DRY, 2), .stale = 1,
      .threads = {runner, glancer, waiter}},
 #endif
     {0},

@@ -15,6 +15,9 @@ $(OUT)/$(1)_unit-%.o: $(CSRC)/python/%.c $(HEADERS) $(PY_HEADERS)
 $(OUT)/$(1)_seen-%.o: $(PY)/%.c $(HEADERS) $(PY_HEADERS)
 	@mkdir -p $$(@D)
 	@$(GCC) $(FLAGS) $(PY_FLAGS) $(2) -c $$< -o $$@
+$(OUT)/$(1)_interpreter: $(OUT)/$(1)_seen-model_interpreter.o $(OUT)/$(1)_seen-interpreter.o \
+		$(EXPLORER:%=$(EXPLORER_OUT)/%.o)
+	@$(GCC) -no-pie $$^ -o $$@
 $(OUT)/$(1)_%: $(OUT)/$(1)_seen-model_%.o $(OUT)/$(1)_seen-crew.o $(OUT)/$(1)_seen-interpreter.o \
 		$(PY_UNITS:%=$(OUT)/$(1)_unit-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
 	@$(GCC) -no-pie $$^ -lm -o $$@
