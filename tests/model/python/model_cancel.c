@@ -3,13 +3,12 @@
 #include "crew.h"
 
 /* values: references, a bound on pending tasks, the runner has the last task of its queue,
- * references that nobody drops (the queue's, without a runner) */
+ * references that nobody drops (the queue's, without a runner), a thread takes the call */
 static int cancels, takes, starts, settings; /* that succeeded; written attached, or by one */
 static PyObject *set_to;
-static int refused;
 
 static void setup(void) {
-    cancels = takes = starts = settings = refused = 0;
+    cancels = takes = starts = settings = 0;
     crew_fails = false;
     crew_begin((uint32_t)model_value(1), model_value(0));
     set_to = model_object();
@@ -32,6 +31,8 @@ static void canceller(void) {
     MODEL_CHECK(cancelled == crew_is(crew_task, "cancelled"));
     MODEL_CHECK(!cancelled || crew_is(crew_task, "done"));
     cancels += cancelled;
+    if (cancelled && !model_value(4)) /* else the taker perhaps takes it out just now */
+        MODEL_CHECK(!crew_task->fn && !crew_task->args);
     Py_DECREF(crew_task);
     crew_detach();
 }
@@ -168,7 +169,7 @@ const model_case model_cases[] = {
      .outcomes = "run"},
     {CASE_("two cancels against start", finish_of_two, 2, 2, 1), .stale = 1,
      .threads = {runner, co_canceller, co_canceller}, .outcomes = "run|cancelled"},
-    {CASE("taking the call against start and cancel", 2, 2, 1), .stale = 1,
+    {CASE("taking the call against start and cancel", 2, 2, 1, 0, 0, 1), .stale = 1,
      .threads = {runner, canceller, taker}, .outcomes = "run|cancelled|taken, cancelled"},
     {CASE("set_running against start", 3, 1, 1), .threads = {runner, starter},
      .outcomes = "run|started"},
