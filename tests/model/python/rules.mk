@@ -1,5 +1,6 @@
 # The models of the bridge, each built with a GIL (gil_) and without one (free_): the shipping files
-# of csrc/python with a stand-in for the interpreter.  Included by tests/model/Makefile.
+# of csrc/python with a stand-in for the interpreter.  The last line of tests/model/Makefile includes
+# this.
 
 PY := $(HERE)/python
 PY_MODELS := $(patsubst $(PY)/model_%.c,%,$(wildcard $(PY)/model_*.c))
@@ -24,3 +25,6 @@ $(OUT)/$(1)_%: $(OUT)/$(1)_seen-model_%.o $(OUT)/$(1)_seen-crew.o $(OUT)/$(1)_se
 endef
 $(eval $(call py_rules,gil,))
 $(eval $(call py_rules,free,-DPy_GIL_DISABLED))
+
+PROGRAMS += $(PY_PROGRAMS)
+all: $(PY_PROGRAMS:%=$(OUT)/%)
