@@ -150,7 +150,7 @@ typedef struct ap_pytask {
                              handed over, the generation of its core; with `survives`, see there */
     uint8_t failed;       /* outcome is an exception */
     bool isolated : 1;    /* without a context of its own it runs in an empty one */
-    bool has_context : 1; /* context is not NULL */
+    bool has_context : 1; /* it was made with a context */
     bool handed_over : 1; /* written and read attached: see run.c */
     bool counted : 1;     /* its submit counted on an idle worker: pool.c */
     bool survives : 1;    /* it runs in the thread that forked the child whose number nargs is */

@@ -299,7 +299,6 @@ static PyObject *task_take_call(PyObject *op, PyObject *Py_UNUSED(ignored)) {
     PyObject *context = ap__context_take(&self->context);
     size_t nargs = self->nargs;
     self->outcome = self->args = self->fn = NULL;
-    self->has_context = false;
     PyObject *args = NULL, *kwargs = PyDict_New(), *result = NULL;
     if (values && nargs == 1 && !names) {
         args = PyTuple_Pack(1, values);

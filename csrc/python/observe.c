@@ -24,26 +24,19 @@
 #include <stdlib.h>
 
 ap_observer *ap__task_observe(ap_pytask *task) {
-    ap_observer *fresh = NULL, *observer = NULL;
-    if (!task->observer) {
-        fresh = calloc(1, sizeof *fresh);
-        if (!fresh) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-    }
+    ap_observer *observer;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)task);
     if (!task->observer) {
-        task->observer = fresh;
-        fresh = NULL;
+        task->observer = calloc(1, sizeof *task->observer);
 #ifndef Py_GIL_DISABLED
-        if (!PyObject_GC_IsTracked((PyObject *)task))
+        if (task->observer && !PyObject_GC_IsTracked((PyObject *)task))
             PyObject_GC_Track(task);
 #endif
     }
     observer = task->observer;
     Py_END_CRITICAL_SECTION();
-    free(fresh);
+    if (!observer)
+        PyErr_NoMemory();
     return observer;
 }
 
@@ -68,9 +61,9 @@ static bool mark_observed(ap_pytask *task) {
 /* Puts `item` in the list *slot of the task's observer.  1: it is in; 0: the task is done;
  * -1: exception. */
 static int enlist(ap_pytask *task, PyObject **slot, PyObject *item) {
-    PyObject *spare = NULL, *list = NULL;
+    PyObject *spare = PyList_New(0), *list = NULL;
     int result;
-    if (!*slot && !(spare = PyList_New(0)))
+    if (!spare)
         return -1;
     AP_POINT("observe");
     Py_BEGIN_CRITICAL_SECTION((PyObject *)task);

@@ -1,0 +1,141 @@
+/* Callbacks and watchers against the end of the task (observe.c, completions.c), and against the
+ * hand-over: each is told exactly once. */
+#include "crew.h"
+
+/* values: references, how the runner ends, a bound on pending tasks, calls of the first and the
+ * second callback, references that nobody drops (the queue's, without a runner) */
+enum { GOES_ON, RUNS_DRY };
+
+static int told[2];
+
+static void setup(void) {
+    told[0] = told[1] = 0;
+    crew_fails = false;
+    crew_begin((uint32_t)model_value(2), model_value(0));
+    crew_ready();
+}
+
+static void runner(void) {
+    crew_attach();
+    if (model_value(1) == GOES_ON)
+        crew_work_on(crew_task);
+    else
+        crew_work_dry(crew_task);
+    crew_detach();
+}
+
+static void canceller(void) {
+    crew_attach();
+    (void)crew_is(crew_task, "cancel");
+    Py_DECREF(crew_task);
+    crew_detach();
+}
+
+static void note(PyObject *task, int i) {
+    MODEL_CHECK(task == (PyObject *)crew_task && told[i] == 0);
+    told[i]++;
+    MODEL_CHECK(crew_is(task, "done"));
+    if (!crew_is(task, "cancelled"))
+        MODEL_CHECK(crew_ask(crew_task, -1) == GOT_RESULT);
+}
+
+static PyObject *note_1(PyObject *task) {
+    note(task, 0);
+    return Py_None;
+}
+
+static PyObject *note_2(PyObject *task) {
+    note(task, 1);
+    return Py_None;
+}
+
+static void observe(PyObject *(*callback)(PyObject *)) {
+    crew_attach();
+    PyObject *fn = model_function(callback);
+    model_name(fn, "callback");
+    PyObject *none = model_method((PyObject *)crew_task, "add_done_callback", fn);
+    MODEL_CHECK(none);
+    Py_DECREF(fn);
+    Py_DECREF(crew_task);
+    crew_detach();
+}
+
+static void observer_1(void) {
+    observe(note_1);
+}
+
+static void observer_2(void) {
+    observe(note_2);
+}
+
+/* As concurrent.futures.wait does with tasks of its own kind. */
+static void collector(void) {
+    crew_attach();
+    PyObject *all = ap__completions_type->tp_alloc(ap__completions_type, 0);
+    model_name(all, "completions");
+    PyObject *watched = model_method(all, "watch", (PyObject *)crew_task);
+    if (watched == Py_True) {
+        PyObject *done = model_method(all, "get", NULL);
+        MODEL_CHECK(PyList_GET_SIZE(done) == 1 &&
+                    PyList_GET_ITEM(done, 0) == (PyObject *)crew_task);
+        Py_DECREF(done);
+    }
+    note((PyObject *)crew_task, 1);
+    Py_DECREF(all);
+    Py_DECREF(crew_task);
+    crew_detach();
+}
+
+/* Watches, and takes it back: what was posted before is there, and later nothing is. */
+static void passer_by(void) {
+    crew_attach();
+    PyObject *all = ap__completions_type->tp_alloc(ap__completions_type, 0), *none;
+    model_name(all, "completions");
+    PyObject *watched = model_method(all, "watch", (PyObject *)crew_task);
+    none = model_method(all, "unwatch", (PyObject *)crew_task);
+    MODEL_CHECK(none == Py_None && watched);
+    Py_DECREF(all);
+    Py_DECREF(crew_task);
+    crew_detach();
+}
+
+static void waiter(void) {
+    crew_attach();
+    MODEL_CHECK(crew_ask(crew_task, -1) == GOT_RESULT);
+    Py_DECREF(crew_task);
+    crew_detach();
+}
+
+static void finish(void) {
+    MODEL_CHECK(told[0] == model_value(3) && told[1] == model_value(4));
+    crew_end(model_value(5));
+}
+
+#define CASE(title, bound, ...) \
+    .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
+
+const model_case model_cases[] = {
+    {CASE("callback against publish", 3, 1, GOES_ON, 0, 1, 0), .threads = {runner, observer_1}},
+    {CASE("callback against cancel", 3, 2, GOES_ON, 1, 1, 0, 1),
+     .threads = {canceller, observer_1}},
+    {CASE("2 callbacks against publish", 2, 2, GOES_ON, 0, 1, 1), .stale = 1,
+     .threads = {runner, observer_1, observer_2}},
+    {CASE("callback against publish and cancel", 2, 2, GOES_ON, 0, 1, 0), .stale = 1,
+     .threads = {runner, canceller, observer_1}},
+    {CASE("callback and waiter against publish", 2, 2, GOES_ON, 0, 1, 0), .stale = 1,
+     .threads = {runner, observer_1, waiter}},
+    {CASE("watch against publish", 3, 1, GOES_ON, 0, 0, 1), .threads = {runner, collector}},
+    {CASE("watch and callback against publish", 2, 2, GOES_ON, 0, 1, 1), .stale = 1,
+     .threads = {runner, observer_1, collector}},
+    {CASE("watch and unwatch against publish", 2, 1, GOES_ON, 0, 0, 0),
+     .threads = {runner, passer_by}},
+#ifndef Py_GIL_DISABLED
+    {CASE("callback against hand-over", 3, 1, RUNS_DRY, 0, 1, 0), .threads = {runner, observer_1}},
+    {CASE("2 callbacks against hand-over", 2, 2, RUNS_DRY, 0, 1, 1), .stale = 1,
+     .threads = {runner, observer_1, observer_2}},
+    {CASE("callback and waiter against hand-over", 2, 2, RUNS_DRY, 0, 1, 0), .stale = 1,
+     .threads = {runner, observer_1, waiter}},
+    {CASE("watch against hand-over", 3, 1, RUNS_DRY, 0, 0, 1), .threads = {runner, collector}},
+#endif
+    {0},
+};

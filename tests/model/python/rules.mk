@@ -1,0 +1,30 @@
+# The models of the bridge, each built with a GIL (gil_) and without one (free_): the shipping files
+# of csrc/python with a stand-in for the interpreter.  The last line of tests/model/Makefile includes
+# this.
+
+PY := $(HERE)/python
+PY_MODELS := $(patsubst $(PY)/model_%.c,%,$(wildcard $(PY)/model_*.c))
+PY_PROGRAMS := $(PY_MODELS:%=gil_%) $(PY_MODELS:%=free_%)
+PY_UNITS := run observe block bound task future completions
+PY_HEADERS := $(wildcard $(CSRC)/python/*.h $(PY)/*.h) $(PY)/rules.mk
+PY_FLAGS := -O1 -fsanitize=thread -I$(PY)
+
+define py_rules
+$(OUT)/$(1)_unit-%.o: $(CSRC)/python/%.c $(HEADERS) $(PY_HEADERS)
+	@mkdir -p $$(@D)
+	@$(GCC) $(FLAGS) $(PY_FLAGS) $(2) -c $$< -o $$@
+$(OUT)/$(1)_seen-%.o: $(PY)/%.c $(HEADERS) $(PY_HEADERS)
+	@mkdir -p $$(@D)
+	@$(GCC) $(FLAGS) $(PY_FLAGS) $(2) -c $$< -o $$@
+$(OUT)/$(1)_interpreter: $(OUT)/$(1)_seen-model_interpreter.o $(OUT)/$(1)_seen-interpreter.o \
+		$(EXPLORER:%=$(EXPLORER_OUT)/%.o)
+	@$(GCC) -no-pie $$^ -o $$@
+$(OUT)/$(1)_%: $(OUT)/$(1)_seen-model_%.o $(OUT)/$(1)_seen-crew.o $(OUT)/$(1)_seen-interpreter.o \
+		$(PY_UNITS:%=$(OUT)/$(1)_unit-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
+	@$(GCC) -no-pie $$^ -lm -o $$@
+endef
+$(eval $(call py_rules,gil,))
+$(eval $(call py_rules,free,-DPy_GIL_DISABLED))
+
+PROGRAMS += $(PY_PROGRAMS)
+all: $(PY_PROGRAMS:%=$(OUT)/%)
