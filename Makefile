@@ -113,7 +113,7 @@ lint-c: | $(IN_VENV)
 lint-python: $(NEEDS)-dev $(BUILT)
 	@$(IN_VENV) -m ruff check .
 	@$(IN_VENV) -m ruff format --check .
-	@$(IN_VENV) -m mypy --strict affinitypool bench examples tools tests/liveness tests/model tests/mutants/*.py
+	@MYPYPATH=tests/mutants $(IN_VENV) -m mypy --strict affinitypool bench examples tools tests/liveness tests/model tests/mutants/*.py
 
 format: $(NEEDS)-dev ## format the C and Python files
 	@if [ -n "$(CLANG_FORMAT)" ]; then find csrc tests -name '*.[ch]' | xargs -r $(CLANG_FORMAT) -i; \

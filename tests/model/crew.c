@@ -80,8 +80,7 @@ void crew_check_run(int count) {
             model_fail("task %d has run %llu times", i, (unsigned long long)crew_tasks[i].runs);
 }
 
-void crew_free(void) {
-    ap_pool_release(crew_pool);
+void crew_free_tasks(void) {
     model_free(crew_tasks);
     model_free(ended);
 }

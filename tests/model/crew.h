@@ -38,7 +38,7 @@ void crew_work(void);
 bool crew_have_run(int count);
 void crew_check_run(int count);
 
-/* Frees the pool and the tasks; only if no worker is left. */
-void crew_free(void);
+/* Frees the tasks; the pool is freed by ap_pool_release, if all workers have ended. */
+void crew_free_tasks(void);
 
 #endif

@@ -55,17 +55,12 @@ static void finish(void) {
     model_free(store);
 }
 
-#define CASE(title, bound, ...)                                                            \
-    {                                                                                      \
-        .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = { \
-            __VA_ARGS__                                                                    \
-        }
+#define CASE(title, bound, ...) \
+    .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
 
-const model_case model_cases[] = {CASE("blocks, 2 threads", 3, 1, 2), .threads = {taker, taker}},
-                 CASE("blocks, 3 threads", 1, 2, 1), .stale = 1, .threads = {taker, taker, taker}
-}
-, CASE("blocks, one takes two", 3, 2, 1), .threads = {taker, swapper}
-}
-, {0},
-}
-;
+const model_case model_cases[] = {
+    {CASE("blocks, 2 threads", 3, 1, 2), .threads = {taker, taker}},
+    {CASE("blocks, 3 threads", 1, 2, 1), .stale = 1, .threads = {taker, taker, taker}},
+    {CASE("blocks, one takes two", 3, 2, 1), .threads = {taker, swapper}},
+    {0},
+};

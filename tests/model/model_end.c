@@ -2,7 +2,7 @@
  * worker leaves, and the last one frees. */
 #include "crew.h"
 
-/* values: tasks of each producer, workers, in order */
+/* values: tasks of each producer, workers, in order, threads: each holds a reference to the pool */
 static int accepted[2];
 
 static void setup(void) {
@@ -12,6 +12,8 @@ static void setup(void) {
                                  .in_order = (uint32_t)model_value(2),
                                  .ring_slots = 2,
                                  .cpus = 2});
+    for (int i = 1; i < model_value(3); i++)
+        ap_pool_retain(crew_pool);
 }
 
 static void push(int producer) {
@@ -20,6 +22,7 @@ static void push(int producer) {
         MODEL_CHECK(rc == AP_OK || rc == AP_E_CLOSED);
         accepted[producer] += rc == AP_OK;
     }
+    ap_pool_release(crew_pool);
 }
 
 static void producer_1(void) {
@@ -32,6 +35,26 @@ static void producer_2(void) {
 
 static void closer(void) {
     ap_pool_close(crew_pool);
+    ap_pool_release(crew_pool);
+}
+
+/* The first task waits for the second: until both have run, another worker has to be there. */
+static void run(ap_task *task, ap_worker *unused) {
+    (void)unused;
+    crew_run_after(task, task == &crew_tasks[0].task);
+}
+
+static void producer_and_closer(void) {
+    ap_task *tasks[2] = {crew_task_of(0), crew_task_of(1)};
+    tasks[0]->run = tasks[1]->run = run;
+    MODEL_CHECK(ap_pool_push_batch(crew_pool, tasks, 2) == AP_OK);
+    accepted[0] = 2;
+    closer();
+}
+
+static void worker(void) {
+    crew_work();
+    ap_pool_release(crew_pool);
 }
 
 /* Workers have begun, late or not: while something is queued the pool has not ended. */
@@ -39,29 +62,24 @@ static void finish(void) {
     for (int producer = 0; producer < 2; producer++)
         for (int i = 0; i < accepted[producer]; i++)
             MODEL_CHECK(crew_tasks[producer * model_value(0) + i].runs == 1);
-    crew_free();
+    crew_free_tasks(); /* the last to release has freed the pool */
 }
 
-#define CASE(title, bound, ...)                                                            \
-    {                                                                                      \
-        .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = { \
-            __VA_ARGS__                                                                    \
-        }
+#define CASE(title, bound, ...) \
+    .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
 
-const model_case model_cases[] = {CASE("end, 1 producer, 1 worker", 2, 2, 1, 0), .both = 3,
-                                  .threads = {producer_1, closer, crew_work}},
-                 CASE("end, 1 producer, 2 workers", 2, 1, 2, 0), .stale = -1,
-                 .threads = {producer_1, closer, crew_work, crew_work}
-}
-, CASE("end, 1 producer, 2 workers, older loads", 1, 1, 2, 0),
-    .stale = 1, .threads = {producer_1, closer, crew_work, crew_work}
-}
-, CASE("end, 1 producer, 2 workers, in order", 1, 1, 2, 1),
-    .stale = 1, .threads = {producer_1, closer, crew_work, crew_work}
-}
-, CASE("end, 2 producers, 1 worker", 2, 1, 1, 0),
-    .both = 2, .threads = {producer_1, producer_2, closer, crew_work}
-}
-, {0},
-}
-;
+const model_case model_cases[] = {
+    {CASE("end, 1 producer, 1 worker", 2, 2, 1, 0, 3), .both = 3,
+     .threads = {producer_1, closer, worker}},
+    {CASE("end, 1 producer, 2 workers", 2, 1, 2, 0, 4), .stale = -1,
+     .threads = {producer_1, closer, worker, worker}},
+    {CASE("end, 1 producer, 2 workers, older loads", 1, 1, 2, 0, 4), .stale = 1,
+     .threads = {producer_1, closer, worker, worker}},
+    {CASE("end, 1 producer, 2 workers, in order", 1, 1, 2, 1, 4), .stale = 1,
+     .threads = {producer_1, closer, worker, worker}},
+    {CASE("end, a task that waits for another", 2, 2, 2, 0, 3), .stale = -1,
+     .threads = {producer_and_closer, worker, worker}},
+    {CASE("end, 2 producers, 1 worker", 2, 1, 1, 0, 4), .both = 2,
+     .threads = {producer_1, producer_2, closer, worker}},
+    {0},
+};

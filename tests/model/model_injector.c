@@ -65,6 +65,10 @@ static void consumer(void) {
         claim();
 }
 
+static void once(void) {
+    claim();
+}
+
 static void closer(void) {
     ap_injector_close(injector);
 }
@@ -87,37 +91,27 @@ static void finish(void) {
     model_free(crew_tasks);
 }
 
-#define CASE(title, bound, ...)                                                            \
-    {                                                                                      \
-        .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = { \
-            __VA_ARGS__                                                                    \
-        }
+#define CASE(title, bound, ...) \
+    .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
 
-const model_case model_cases[] = {CASE("injector, 1 producer, 1 consumer", 3, 4, 1, 3, 2),
-                                  .threads = {producer_1, consumer}},
-                 CASE("injector, 1 producer, 2 consumers", 2, 3, 1, 2, 2), .stale = 1,
-                 .threads = {producer_1, consumer, consumer}
-}
-, CASE("injector, 2 producers", 3, 2, 1, 0, 1), .threads = {producer_1, producer_2}
-}
-, CASE("injector, 2 producers, 1 consumer", 2, 2, 1, 2, 2),
-    .stale = 1, .threads = {producer_1, producer_2, consumer}
-}
-, CASE("injector, a batch over blocks, 2 consumers", 2, 1, 5, 2, 2),
-    .stale = 1, .threads = {producer_1, consumer, consumer}
-}
-, CASE("injector, closed during two pushes", 2, 2, 2, 1, 2, 1),
-    .stale = 1, .threads = {producer_1, producer_2, closer}
-}
-, CASE("injector, blocks come back, 1 consumer", 2, 8, 1, 4, 3), .both = 2,
-                                                                 .threads = {producer_1, consumer}
-}
-, CASE("injector, blocks come back, 2 consumers", 2, 7, 1, 3, 2),
-    .both = 2, .threads = {producer_1, consumer, consumer}
-}
-, CASE("injector, memory runs out", 2, 1, 7, 2, 2, 0, 1), .failures = 1, .stale = 1,
-                                                          .threads = {producer_1, consumer}
-}
-, {0},
-}
-;
+const model_case model_cases[] = {
+    {CASE("injector, 1 producer, 1 consumer", 3, 4, 1, 3, 2), .threads = {producer_1, consumer}},
+    {CASE("injector, 1 producer, 2 consumers", 2, 3, 1, 2, 2), .stale = 1,
+     .threads = {producer_1, consumer, consumer}},
+    {CASE("injector, 2 producers", 3, 2, 1, 0, 1), .threads = {producer_1, producer_2}},
+    {CASE("injector, 2 producers, 1 consumer", 2, 2, 1, 2, 2), .stale = 1,
+     .threads = {producer_1, producer_2, consumer}},
+    {CASE("injector, a batch over blocks, 2 consumers", 2, 1, 5, 2, 2), .stale = 1,
+     .threads = {producer_1, consumer, consumer}},
+    {CASE("injector, closed during two pushes", 2, 2, 2, 1, 2, 1), .stale = 1,
+     .threads = {producer_1, producer_2, closer}},
+    {CASE("injector, blocks come back, 1 consumer", 2, 8, 1, 4, 3), .both = 2,
+     .threads = {producer_1, consumer}},
+    {CASE("injector, blocks come back, 2 consumers", 2, 6, 1, 5, 2), .both = 3,
+     .threads = {producer_1, once, consumer}},
+    {CASE("injector, 2 producers want the block at hand", 2, 1, 3, 0, 1, 0, 2),
+     .threads = {producer_1, producer_2}},
+    {CASE("injector, memory runs out", 2, 1, 7, 2, 2, 0, 1), .failures = 1, .stale = 1,
+     .threads = {producer_1, consumer}},
+    {0},
+};

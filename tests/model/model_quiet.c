@@ -42,22 +42,16 @@ static void finish(void) {
     MODEL_CHECK(ap_pool_is_quiet(crew_pool));
 }
 
-#define CASE(title, bound, ...)                                                  \
-    {                                                                            \
-        .name = title, .setup = setup, .may_block = may_block, .finish = finish, \
-        .leaves_memory = true, .preemptions = bound, .both = 3, .values = {      \
-            __VA_ARGS__                                                          \
-        }
+#define CASE(title, bound, ...)                                              \
+    .name = title, .setup = setup, .may_block = may_block, .finish = finish, \
+    .leaves_memory = true, .preemptions = bound, .both = 3, .values = {__VA_ARGS__}
 
-const model_case model_cases[] = {CASE("quiet, 1 worker", 3, 1, 1, 0, 0),
-                                  .threads = {waiter, crew_work}},
-                 CASE("quiet, 1 worker, another producer", 2, 1, 1, 1, 0),
-                 .threads = {waiter, producer, crew_work}
-}
-, CASE("quiet, 1 worker, somebody takes out", 2, 1, 1, 0, 0), .threads = {waiter, taker, crew_work}
-}
-, CASE("quiet, 2 workers", 1, 2, 1, 0, 1), .threads = {waiter, crew_work, crew_work}
-}
-, {0},
-}
-;
+const model_case model_cases[] = {
+    {CASE("quiet, 1 worker", 3, 1, 1, 0, 0), .threads = {waiter, crew_work}},
+    {CASE("quiet, 1 worker, another producer", 2, 1, 1, 1, 0),
+     .threads = {waiter, producer, crew_work}},
+    {CASE("quiet, 1 worker, somebody takes out", 2, 1, 1, 0, 0),
+     .threads = {waiter, taker, crew_work}},
+    {CASE("quiet, 2 workers", 1, 2, 1, 0, 1), .threads = {waiter, crew_work, crew_work}},
+    {0},
+};

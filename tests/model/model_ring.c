@@ -67,21 +67,16 @@ static void finish(void) {
     crew_check_run(model_value(0));
 }
 
-#define CASE(title, bound, ...)                                                 \
-    {                                                                           \
-        .name = title, .setup = setup, .finish = finish, .leaves_memory = true, \
-        .values = {__VA_ARGS__}, .preemptions = bound
+#define CASE(title, bound, ...)                                             \
+    .name = title, .setup = setup, .finish = finish, .leaves_memory = true, \
+    .values = {__VA_ARGS__}, .preemptions = bound
 
-const model_case model_cases[] = {CASE("ring, 1 thief of halves", 3, 4, 1, 0, 2),
-                                  .threads = {owner, thief}},
-                 CASE("ring, 1 thief of one", 3, 4, 1, 1, 2), .threads = {owner, thief}
-}
-, CASE("ring, 1 thief, pushes of two", 4, 4, 2, 0, 2), .threads = {owner, thief}
-}
-, CASE("ring, 2 thieves of halves", 2, 3, 1, 0, 2), .threads = {owner, thief, thief}
-}
-, CASE("ring, 2 thieves of one", 2, 3, 1, 1, 2), .threads = {owner, thief, thief}
-}
-, {0},
-}
-;
+const model_case model_cases[] = {
+    {CASE("ring, 1 thief of halves", 3, 4, 1, 0, 2), .threads = {owner, thief}},
+    {CASE("ring, 1 thief of one", 3, 4, 1, 1, 2), .threads = {owner, thief}},
+    {CASE("ring, 1 thief, pushes of two", 4, 4, 2, 0, 2), .threads = {owner, thief}},
+    {CASE("ring, 1 thief of halves, 4 slots", 2, 6, 3, 0, 4), .threads = {owner, thief}},
+    {CASE("ring, 2 thieves of halves", 2, 3, 1, 0, 2), .threads = {owner, thief, thief}},
+    {CASE("ring, 2 thieves of one", 2, 3, 1, 1, 2), .threads = {owner, thief, thief}},
+    {0},
+};

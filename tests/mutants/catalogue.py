@@ -1,26 +1,16 @@
 """The mutants of the C core: each is one way in which a protocol could be wrong.
 
-A mutant replaces one piece of text of one file, which has to be there exactly once; so an entry
-that the code has left behind is noticed.  `seen_by` names the programs of tests/model that are
-run, and the beginnings of the names of their cases, in the order in which they are tried.
+A mutant replaces one piece of text of one file, which has to be there exactly once (or so often as
+`occurrence` says); so an entry that the code has left behind is noticed.  `seen_by` names the
+programs of tests/model that are run, and the beginnings of the names of their cases, in the order
+in which they are tried.
 
 EQUIVALENT lists changes that no execution can show, with the reason; COMING what has no code yet.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change that a test has to notice."""
-
-    name: str
-    file: str  # below csrc
-    old: str
-    new: str
-    seen_by: tuple[tuple[str, str], ...]  # program, beginning of a case's name ("": all)
+from mutant import Mutant
 
 
 def park(*rest: tuple[str, str]) -> tuple[tuple[str, str], ...]:
@@ -507,7 +497,7 @@ MUTANTS = [
         "(word & (AP_IDLE_CLOSED | AP_IDLE_ENDED)) != AP_IDLE_CLOSED ||\n"
         "            ap_idle_idle(word) != ap_idle_begun(word))",
         "(word & (AP_IDLE_CLOSED | AP_IDLE_ENDED)) != AP_IDLE_CLOSED)",
-        END,
+        (("model_end", "end, a task"),),
     ),
     Mutant(
         "end-wakes-the-top-only",
@@ -515,33 +505,6 @@ MUTANTS = [
         "        top = ap_u32_load_relaxed(&worker->below);\n"
         "        ap__token_give(worker, AP_TOKEN_END);",
         "        top = 0;\n        ap__token_give(worker, AP_TOKEN_END);",
-        END,
-    ),
-    Mutant(
-        "end-reads-below-after-the-token",
-        "sched/idle.c",
-        "        top = ap_u32_load_relaxed(&worker->below);\n"
-        "        ap__token_give(worker, AP_TOKEN_END);",
-        "        ap__token_give(worker, AP_TOKEN_END);\n"
-        "        top = ap_u32_load_relaxed(&worker->below);",
-        END,
-    ),
-    Mutant(
-        "enlist-after-the-end",
-        "sched/idle.c",
-        "        if ((word & AP_IDLE_ENDED) != 0) {\n"
-        "            if (worker->counted)\n"
-        "                ap_idle_search_end(worker, false);\n"
-        "            return false;\n        }\n",
-        "",
-        END,
-    ),
-    Mutant(
-        "begin-after-the-end",
-        "sched/idle.c",
-        "        if ((word & AP_IDLE_ENDED) != 0)\n            return false;\n"
-        "        /* pairs with ap_idle_try_end: the pool",
-        "        /* pairs with ap_idle_try_end: the pool",
         END,
     ),
     Mutant(
@@ -627,8 +590,11 @@ EQUIVALENT = {
     "lookout disarms after its look, or acq_rel, or does not look": "a lookout that finds nothing "
     "enlists again, and whoever enlists looks: the look of its own only saves time",
     "a look that meets a moving head says empty": "the claim that moves it notifies afterwards",
+    "the end reads `below` after it has given the token": "who ends the pool holds a "
+    "reference, so no worker's memory goes, and none enlists again",
+    "begin, or enlist, does not look at `ended`": "each of the two looks covers the other",
     "tail_block stored relaxed": "the addition to the tail that follows orders it as well",
-    "the ring's CAS of the head relaxed, or the owner's load of it": "they keep a thief's load of a "
+    "the ring's CAS of the head relaxed, or the owner's load": "they keep a thief's load of a "
     "slot before the slot's next use: a load that comes late is what the explorer does not have",
     "claim's CAS relaxed": "what it orders is ordered by the slot's and the block's accesses too, "
     "but for loads that come before older loads of other slots, which the explorer does not have",

@@ -20,10 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from catalogue import COMING, EQUIVALENT, MUTANTS, Mutant
+import bridge
+import catalogue
+from mutant import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OUT = ROOT / "build" / "mutants"
+MUTANTS = [*catalogue.MUTANTS, *bridge.MUTANTS]
 LIMIT = 240  # seconds that one program may take
 FAILED = re.compile(r"^(.*?): FAILED.*?: (.*)$", re.MULTILINE)
 
@@ -45,9 +48,12 @@ def mutate(mutant: Mutant) -> Path:
     shutil.copytree(ROOT / "csrc", directory / "csrc")
     path = directory / "csrc" / mutant.file
     text = path.read_text()
-    if text.count(mutant.old) != 1:
-        raise ValueError(f"its text is {text.count(mutant.old)} times in csrc/{mutant.file}")
-    path.write_text(text.replace(mutant.old, mutant.new))
+    pieces = text.split(mutant.old)
+    if len(pieces) <= mutant.occurrence or (not mutant.occurrence and len(pieces) != 2):
+        raise ValueError(f"its text is {len(pieces) - 1} times in csrc/{mutant.file}")
+    at = mutant.occurrence or 1
+    before, after = mutant.old.join(pieces[:at]), mutant.old.join(pieces[at:])
+    path.write_text(before + mutant.new + after)
     return directory
 
 
@@ -55,7 +61,7 @@ def build(directory: Path, program: str) -> Path:
     """Return the program, of the mutated code; ValueError if it does not compile."""
     target = directory / program
     command = ["make", "--no-print-directory", "-C", str(ROOT / "tests" / "model")]
-    command += [f"CSRC={directory / 'csrc'}", f"OUT={directory}", str(target)]
+    command += [f"CSRC={directory / 'csrc'}", f"OUT={directory}", "WERROR=", str(target)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         raise ValueError(f"does not compile: {done.stdout.strip()[-600:]}")
@@ -121,7 +127,10 @@ def main() -> int:
             results.append(result)
     noticed = sum(result.noticed for result in results)
     if not given.names:
-        for kind, names in ("no execution differs", EQUIVALENT), ("no code yet", COMING):
+        for kind, names in (
+            ("no execution differs", catalogue.EQUIVALENT),
+            ("no code yet", catalogue.COMING),
+        ):
             print(f"\n{kind}:")
             for name, reason in names.items():
                 print(f"    {name}: {reason}")
