@@ -268,19 +268,17 @@ def examine(which: Case) -> Outcome:
             outcome.rows.append((title, which.describe(), name, "", "", "", f"FAILED: {error}"))
             return outcome
         outcome.seconds += found.seconds + built
-        if not which.broken or not which.needed:
-            good, result = (
-                not found.failure and found.complete,
-                "holds" + ", spared" * bool(which.broken),
-            )
-            if found.failure:
-                result = f"FAILED: {shown(found.failure)}; cd {folder}, {name} -r -n"
-            elif not found.complete:
-                result = "FAILED: search cut"
-        elif found.failure:
-            good, result = True, f"caught: {shown(found.failure)}"
+        if which.broken and which.needed:
+            good = bool(found.failure)
+            result = f"caught: {shown(found.failure)}" if good else "SURVIVED"
         else:
-            good, result = False, "SURVIVED"
+            good = not found.failure and found.complete
+            if good:
+                result = "holds, spared" if which.broken else "holds"
+            elif found.failure:
+                result = f"FAILED: {shown(found.failure)}; cd {folder}, {name} -r -n"
+            else:
+                result = "FAILED: search cut"
         outcome.passed += good
         outcome.failed += not good
         numbers = (f"{found.states}", f"{found.depth}", f"{found.seconds:.1f}")

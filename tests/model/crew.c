@@ -7,9 +7,11 @@
 bool model_spins;
 ap_pool *crew_pool;
 crew_task *crew_tasks;
+static int task_count;
 static ap_atomic_u32 *ended; /* how many have said so */
 
-void crew_make(const ap_pool_options *options) {
+void crew_make(const ap_pool_options *options, int count) {
+    task_count = count;
     model_spins = false;
     int rc = ap_pool_new(options, &crew_pool);
     MODEL_CHECK(rc == AP_OK);
@@ -67,8 +69,8 @@ void crew_work(void) {
     ap_worker_end(worker);
 }
 
-bool crew_have_run(int count) {
-    for (int i = 0; i < count; i++)
+bool crew_has_run(void) {
+    for (int i = 0; i < task_count; i++)
         if (crew_tasks[i].runs != 1)
             return false;
     return true;
@@ -78,6 +80,10 @@ void crew_check_run(int count) {
     for (int i = 0; i < count; i++)
         if (crew_tasks[i].runs != 1)
             model_fail("task %d has run %llu times", i, (unsigned long long)crew_tasks[i].runs);
+}
+
+void crew_check(void) {
+    crew_check_run(task_count);
 }
 
 void crew_free_tasks(void) {

@@ -4,6 +4,7 @@
 
 #include "affinitypool.h"
 #include "explorer.h"
+#include "points.h"
 
 #define CREW_TASKS_MAX 12
 
@@ -16,8 +17,8 @@ typedef struct crew_task {
 extern ap_pool *crew_pool;
 extern crew_task *crew_tasks;
 
-/* Makes a pool. */
-void crew_make(const ap_pool_options *options);
+/* Makes a pool, for tasks 0 to count - 1.  Its workers do not spin, unless model_spins is set. */
+void crew_make(const ap_pool_options *options, int count);
 
 /* Task i, ready to be pushed. */
 ap_task *crew_task_of(int i);
@@ -34,9 +35,10 @@ void crew_wait(uint32_t count);
 /* A worker's whole life; with tasks that have a `run` of their own. */
 void crew_work(void);
 
-/* Whether the tasks 0 to count - 1 have run, by loads that no thread makes. */
-bool crew_have_run(int count);
-void crew_check_run(int count);
+/* Whether all its tasks have run, for model_case.may_block; that they have, for .finish. */
+bool crew_has_run(void);
+void crew_check(void);
+void crew_check_run(int count); /* of tasks that were made without a pool */
 
 /* Frees the tasks; the pool is freed by ap_pool_release, if all workers have ended. */
 void crew_free_tasks(void);

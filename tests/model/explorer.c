@@ -1,5 +1,5 @@
-/* Decides: which thread goes on, what pick() answers; by depth-first search, at random, or as a
- * trace says.
+/* Decides: which thread goes on, what model_choose() answers; by depth-first search, at random, or
+ * as a trace says.
  *
  * Overview.  Threads are coroutines on stacks of their own.  Before each step that others may see
  * (point) the search decides who goes on.  Going on with the same thread costs nothing; another
@@ -29,7 +29,6 @@
 #define STACK (128u << 10)
 #define STEPS_MAX 20000 /* of an execution; more is a turning for ever */
 #define DECISIONS_MAX (1 << 16)
-#define SHARED_BITS (1u << 20)
 
 typedef enum state { READY, YIELDED, ASLEEP, ENDED } state;
 
@@ -39,7 +38,6 @@ typedef struct coroutine {
     bool begun, woken;
     uintptr_t address; /* asleep at */
     uint64_t deadline;
-    const void *caller;
     uint64_t since; /* it sleeps */
     jmp_buf at;
     ucontext_t context;
@@ -103,8 +101,7 @@ static uint64_t random_state;
 static int priority[THREADS], lowest;
 static uint64_t changes[8]; /* steps at which the running thread becomes the last */
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names -------------------------------------------------------------------------------- */
 
 static struct name {
     uintptr_t address;
@@ -137,7 +134,7 @@ const char *name_of(uintptr_t address) {
     return text;
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- telling ------------------------------------------------------------------------------ */
 
 static void print_caller(const void *caller) {
     static char own[512];
@@ -187,8 +184,7 @@ void model_fail(const char *format, ...) {
     longjmp(over, 1);
 }
 
-/* ---- decisions ----------------------------------------------------------------------------------
- */
+/* ---- decisions ---------------------------------------------------------------------------- */
 
 static uint64_t random_next(void) {
     random_state ^= random_state << 13;
@@ -324,12 +320,8 @@ void try_earlier(int index, int thread) {
     want(at, thread);
 }
 
-unsigned pick(unsigned count) {
-    return decide(count);
-}
-
 unsigned model_choose(unsigned count) {
-    return pick(count);
+    return decide(count);
 }
 
 unsigned pick_within(budget which, unsigned count) {
@@ -340,8 +332,7 @@ unsigned pick_within(budget which, unsigned count) {
     return index;
 }
 
-/* ---- threads
- * ---------------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------ */
 
 /* Thread-locals of the code under test lie in a section of their own; each thread has a copy. */
 extern char __start_model_tls[] __attribute__((weak)), __stop_model_tls[] __attribute__((weak));
@@ -485,14 +476,13 @@ void model_yield(void) {
     order_catch_up();
 }
 
-bool sleep_at(uintptr_t address, uint64_t deadline, const void *caller) {
+bool sleep_at(uintptr_t address, uint64_t deadline) {
     coroutine *own = &threads[self];
     if (!together)
         model_fail("setup and finish must not sleep");
     own->state = ASLEEP;
     own->address = address;
     own->deadline = deadline;
-    own->caller = caller;
     own->since = ++sleeps;
     own->woken = true;
     step();
@@ -528,8 +518,7 @@ int model_value(int i) {
     return current->values[i];
 }
 
-/* ---- outcomes
- * ----------------------------------------------------------------------------------------- */
+/* ---- outcomes ----------------------------------------------------------------------------- */
 
 static struct outcome {
     char text[64];
@@ -581,8 +570,7 @@ static void check_outcomes(void) {
     }
 }
 
-/* ---- executions
- * ------------------------------------------------------------------------------------------ */
+/* ---- executions --------------------------------------------------------------------------- */
 
 /* The code under test has followed a wild pointer. */
 static void crashed(int signal) {
@@ -719,6 +707,15 @@ static void show_failure(void) {
     }
 }
 
+/* Of a control: the execution has failed with what it must fail with. */
+static bool has_failed_as_it_must(void) {
+    if (!failed || !current->fails || !strstr(failure, current->fails))
+        return false;
+    printf("%s: ok, fails as it must after %llu executions: %s\n", current->name,
+           (unsigned long long)executions, failure);
+    return true;
+}
+
 static bool search(void) {
     bool complete = true;
     double end = seconds_now() + given.seconds;
@@ -727,11 +724,8 @@ static bool search(void) {
     outcome_count = known = 0;
     do {
         execute();
-        if (failed && current->fails && strstr(failure, current->fails)) {
-            printf("%s: ok, fails as it must after %llu executions: %s\n", current->name,
-                   (unsigned long long)executions, failure);
+        if (has_failed_as_it_must())
             return true;
-        }
         if (failed) {
             show_failure();
             return false;
@@ -773,11 +767,8 @@ static bool search_at_random(void) {
         random_state = (given.seed + i) * 0x9e3779b97f4a7c15u | 1;
         random_next();
         execute();
-        if (failed && current->fails && strstr(failure, current->fails)) {
-            printf("%s: ok, fails as it must with seed %llu: %s\n", current->name,
-                   (unsigned long long)(given.seed + i), failure);
+        if (has_failed_as_it_must())
             return true;
-        }
         if (failed) {
             printf("%s: seed %llu\n", current->name, (unsigned long long)(given.seed + i));
             show_failure();

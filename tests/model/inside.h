@@ -23,8 +23,6 @@ typedef struct view {
 typedef struct store {
     uint64_t value;
     view *released; /* what an acquire of it learns; NULL: nothing */
-    int16_t thread;
-    int16_t clock;
 } store;
 
 typedef struct location {
@@ -47,10 +45,7 @@ extern uint64_t model_now; /* nanoseconds */
 /* Before a step that others may see, at an address (0: at none): others may go first. */
 void point(uintptr_t address, bool writes);
 
-/* One of 0 to count - 1. */
-unsigned pick(unsigned count);
-
-/* As pick, but other answers than 0 are given only so often in an execution. */
+/* As model_choose, but other answers than 0 are given only so often in an execution. */
 typedef enum budget { BUDGET_STALE, BUDGET_SPURIOUS, BUDGET_FAILURE, BUDGETS } budget;
 unsigned pick_within(budget budget, unsigned count);
 
@@ -65,7 +60,7 @@ void tell(const void *caller, const char *format, ...) __attribute__((format(pri
 const char *name_of(uintptr_t address); /* in a buffer of its own, of which there are some */
 
 /* Sleeps on an address until woken (true), or until the deadline (false). */
-bool sleep_at(uintptr_t address, uint64_t deadline, const void *caller);
+bool sleep_at(uintptr_t address, uint64_t deadline);
 unsigned wake_at(uintptr_t address, uint32_t count);
 bool is_thread_local(uintptr_t address); /* each thread has a copy of it */
 

@@ -7,7 +7,7 @@ static ap_worker *workers[WORKERS];
 static bool on[WORKERS]; /* enlisted, and not yet seen to be woken */
 
 static void setup(void) {
-    crew_make(&(ap_pool_options){.max_workers = WORKERS, .in_order = 1, .cpus = 2});
+    crew_make(&(ap_pool_options){.max_workers = WORKERS, .in_order = 1, .cpus = 2}, 0);
     for (int i = 0; i < WORKERS; i++) {
         MODEL_CHECK(ap_worker_begin(crew_pool, &workers[i]) == AP_OK);
         on[i] = i != C;

@@ -11,7 +11,8 @@ static void setup(void) {
                                  .shards = 1,
                                  .in_order = (uint32_t)model_value(2),
                                  .ring_slots = 2,
-                                 .cpus = 2});
+                                 .cpus = 2},
+              0);
     for (int i = 1; i < model_value(3); i++)
         ap_pool_retain(crew_pool);
 }

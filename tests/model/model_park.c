@@ -1,19 +1,14 @@
 /* Push against park (idle.h): whatever is pushed is run, whoever is on the way to sleep. */
 #include "crew.h"
 
-extern bool model_spins;
-
-/* values: tasks of each producer, workers, shards, spinning, in order */
-static int tasks_in_all(void) {
-    return model_value(0) * model_value(1);
-}
-
+/* values: tasks of each producer, producers, workers, shards, spinning, in order */
 static void setup(void) {
     crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(2),
                                  .shards = (uint32_t)model_value(3),
                                  .in_order = (uint32_t)model_value(5),
                                  .ring_slots = 2,
-                                 .cpus = 2});
+                                 .cpus = 2},
+              model_value(0) * model_value(1));
     model_spins = model_value(4);
 }
 
@@ -30,17 +25,8 @@ static void producer_2(void) {
     push(1);
 }
 
-static bool may_block(void) {
-    return crew_have_run(tasks_in_all());
-}
-
-static void finish(void) {
-    crew_check_run(tasks_in_all());
-}
-
-/* tasks each, producers, workers, shards, spins, in_order */
-#define CASE(title, ...)                                                     \
-    .name = title, .setup = setup, .may_block = may_block, .finish = finish, \
+#define CASE(title, ...)                                                            \
+    .name = title, .setup = setup, .may_block = crew_has_run, .finish = crew_check, \
     .leaves_memory = true, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {

@@ -8,7 +8,8 @@ static void setup(void) {
                                  .shards = 1,
                                  .in_order = (uint32_t)model_value(3),
                                  .ring_slots = 2,
-                                 .cpus = 2});
+                                 .cpus = 2},
+              model_value(1) + model_value(2));
 }
 
 static void waiter(void) {
@@ -34,11 +35,11 @@ static void taker(void) {
 }
 
 static bool may_block(void) {
-    return crew_have_run(model_value(1) + model_value(2)) && model_has_ended(1);
+    return crew_has_run() && model_has_ended(1);
 }
 
 static void finish(void) {
-    crew_check_run(model_value(1) + model_value(2));
+    crew_check();
     MODEL_CHECK(ap_pool_is_quiet(crew_pool));
 }
 

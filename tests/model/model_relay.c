@@ -3,15 +3,14 @@
  * until the others have run, so another worker has to come. */
 #include "crew.h"
 
-extern bool model_spins;
-
 /* values: tasks, spinning, in order, workers */
 static void setup(void) {
     crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(3),
                                  .shards = 1,
                                  .in_order = (uint32_t)model_value(2),
                                  .ring_slots = 2,
-                                 .cpus = 2});
+                                 .cpus = 2},
+              model_value(0));
     model_spins = model_value(1);
 }
 
@@ -27,17 +26,9 @@ static void producer(void) {
     }
 }
 
-static bool may_block(void) {
-    return crew_have_run(model_value(0));
-}
-
-static void finish(void) {
-    crew_check_run(model_value(0));
-}
-
 #define CASE(title, bound, ...)                                                               \
     {                                                                                         \
-        .name = title, .setup = setup, .may_block = may_block, .finish = finish,              \
+        .name = title, .setup = setup, .may_block = crew_has_run, .finish = crew_check,       \
         .threads = {producer, crew_work, crew_work}, .leaves_memory = true, .preemptions = 2, \
         .both = bound, .values = {                                                            \
             __VA_ARGS__                                                                       \

@@ -1,13 +1,15 @@
 /* A worker that pushes to its own ring and then blocks: another one, on its way to sleep, has to
  * come for the tasks. */
 #include "crew.h"
-#include "sync/wait.h"
 
 /* values: tasks, at once (1) or one by one (0), slots of the ring: what does not fit goes to the
  * shard */
 static void setup(void) {
-    crew_make(&(ap_pool_options){
-        .max_workers = 2, .shards = 1, .ring_slots = (uint32_t)model_value(2), .cpus = 2});
+    crew_make(&(ap_pool_options){.max_workers = 2,
+                                 .shards = 1,
+                                 .ring_slots = (uint32_t)model_value(2),
+                                 .cpus = 2},
+              model_value(0));
 }
 
 static void run(ap_task *task, ap_worker *worker) {
@@ -30,16 +32,12 @@ static void spawner(void) {
 }
 
 static bool may_block(void) {
-    return crew_have_run(model_value(0)) && model_has_ended(1);
-}
-
-static void finish(void) {
-    crew_check_run(model_value(0));
+    return crew_has_run() && model_has_ended(1);
 }
 
 #define CASE(title, bound, ...)                                                                   \
     {                                                                                             \
-        .name = title, .setup = setup, .may_block = may_block, .finish = finish,                  \
+        .name = title, .setup = setup, .may_block = may_block, .finish = crew_check,              \
         .threads = {spawner, crew_work}, .leaves_memory = true, .preemptions = bound, .values = { \
             __VA_ARGS__                                                                           \
         }                                                                                         \

@@ -2,12 +2,13 @@
  * shared, so that one that blocks holds none of them back. */
 #include "crew.h"
 
-/* values: tasks, workers, by a worker's own push (1) or from outside (0), first index */
+/* values: tasks, workers, by a worker's own push (1) or from outside (0) */
 static void setup(void) {
     crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(1),
                                  .shards = (uint32_t)model_value(1),
                                  .ring_slots = 4,
-                                 .cpus = 2});
+                                 .cpus = 2},
+              model_value(0));
 }
 
 static void run(ap_task *task, ap_worker *worker) {
@@ -30,19 +31,11 @@ static void producer(void) {
     MODEL_CHECK(ap_pool_push_batch(crew_pool, tasks, (size_t)count) == AP_OK);
 }
 
-static bool may_block(void) {
-    return crew_have_run(model_value(0));
-}
-
-static void finish(void) {
-    crew_check_run(model_value(0));
-}
-
-#define CASE(title, bound, ...)                                                  \
-    {                                                                            \
-        .name = title, .setup = setup, .may_block = may_block, .finish = finish, \
-        .threads = {producer, crew_work, crew_work}, .leaves_memory = true,      \
-        .values = {__VA_ARGS__}, .preemptions = 2, .both = bound                 \
+#define CASE(title, bound, ...)                                                         \
+    {                                                                                   \
+        .name = title, .setup = setup, .may_block = crew_has_run, .finish = crew_check, \
+        .threads = {producer, crew_work, crew_work}, .leaves_memory = true,             \
+        .values = {__VA_ARGS__}, .preemptions = 2, .both = bound                        \
     }
 
 const model_case model_cases[] = {

@@ -87,7 +87,7 @@ static store *add(location *at, uint64_t value) {
         at->room = room;
     }
     store *added = &at->stores[at->count++];
-    *added = (store){value, NULL, (int16_t)self, views[self].clock[self]};
+    *added = (store){value, NULL};
     return added;
 }
 

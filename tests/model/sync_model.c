@@ -14,7 +14,7 @@ int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
     TELL(caller, "futex wait at %s: %#llx", name_of((uintptr_t)word), (unsigned long long)value);
     if (value != expected || pick_within(BUDGET_SPURIOUS, 2))
         return AP_OK;
-    bool woken = sleep_at((uintptr_t)word, deadline_ns, caller);
+    bool woken = sleep_at((uintptr_t)word, deadline_ns);
     TELL(caller, "%s", woken ? "is woken" : "its time is over");
     return woken ? AP_OK : AP_E_TIMEDOUT;
 }

@@ -1,4 +1,4 @@
-"""Makes the mutants of the C core, one after the other, and shows which model notices each.
+"""Makes the mutants of the core and the bridge, and shows which model notices each.
 
     python tests/mutants/run.py [--list] [NAME...]
 
@@ -87,13 +87,13 @@ def try_out(mutant: Mutant) -> Result:
                 return result(False, f"{program} took more than {LIMIT} s")
             found = FAILED.search(done.stdout)
             if done.returncode == 1 and found:
+                shutil.rmtree(directory)
                 return result(True, f"{found[1]}: {found[2][:70]}")
             if done.returncode:
                 return result(False, f"{program} ended with status {done.returncode}")
     except ValueError as error:
         return result(False, str(error))
-    shutil.rmtree(directory)
-    return result(False, "SURVIVES")
+    return result(False, f"SURVIVES, see {directory}")
 
 
 def show(result: Result) -> None:
