@@ -6,14 +6,15 @@ bound before anybody asks for one.
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
 try:
     from affinitypool import _core as core
 except ImportError as missing:
     raise ImportError(
-        f"affinitypool._core is not built for this Python in {Path(__file__).parent}. If that is a "
+        "affinitypool._core is not built for this Python in "
+        f"{os.path.dirname(__file__)}. If that is a "
         "checkout of the sources, which hide an installed copy: run `make build` there, or start "
         "Python elsewhere"
     ) from missing

@@ -6,7 +6,6 @@ import concurrent.futures
 import itertools
 import logging
 import operator
-import queue
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 
 from affinitypool._binding import core as _core
 from affinitypool._errors import ShutdownError
+from affinitypool._results import buffered_results, results_reversed
 from affinitypool._sizing import MAX_WORKERS, default_max_workers, usable_cpus
 from affinitypool._stats import PoolStats, read_stats
 from affinitypool._task import Task
@@ -31,6 +31,7 @@ from affinitypool._threads import (
     check_stack_size,
     pools,
 )
+from affinitypool._work_queue import WorkQueue
 
 # By name, so that they are imported by now where imports are lazy: the C side calls what they bind.
 _BINDERS = (Task, Crew)
@@ -42,6 +43,10 @@ _logger = logging.getLogger("affinitypool")
 _MAX_PENDING = 2**30
 
 _ON_FULL = {"block": 0, "raise": 1, "caller_runs": 2}  # as ap_on_full of bridge.h
+
+
+def _row(*items: Any) -> tuple[Any, ...]:
+    return items
 
 
 def _integer(name: str, value: object) -> int:
@@ -212,8 +217,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         return threads
 
     @property
-    def _work_queue(self) -> _WorkQueue:  # type: ignore[override]
-        return _WorkQueue(self._core)
+    def _work_queue(self) -> WorkQueue:  # type: ignore[override]
+        return WorkQueue(self._core)
 
     # ---- called by the C side -----------------------------------------------------------
 
@@ -290,7 +295,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         buffersize: at most so many tasks whose results were not taken; None: all are submitted
             at once.  The iterables are only iterated in the caller's thread.
 
-        Closing the iterator, or an error from it, cancels what has not started.
+        Closing the iterator, once it was asked for a result, or an error from it, cancels what has
+        not started.
         Source: `Executor.map` of CPython 3.14.
 
         >>> with ThreadPoolExecutor(2) as pool:
@@ -309,16 +315,16 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             else:
                 tasks = self._submit_rows(fn, zip(*iterables, strict=False), True, True)
             tasks.reverse()
-            return _results(tasks, end)
+            return results_reversed(tasks, end)
         rows = map(_row, *iterables) if iterables else iter(())  # zip would keep the last row
         if buffersize is None:
             tasks = self._submit_each(fn, rows)
             tasks.reverse()
-            return _results(tasks, end)
+            return results_reversed(tasks, end)
         buffered = deque(self._submit_each(fn, itertools.islice(rows, buffersize)))
         if len(buffered) < buffersize:
             rows = iter(())
-        return _buffered_results(buffered, end, weakref.ref(self), fn, rows)
+        return buffered_results(buffered, end, weakref.ref(self), fn, rows)
 
     def submit_many(self, fn: Callable[..., T], *iterables: Iterable[Any]) -> list[Task[T]]:
         """Submit `fn(*items)` for the zipped iterables at once; return the tasks in order.
@@ -493,123 +499,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
 ThreadPoolExecutor.__module__ = "affinitypool"
 
 
-def _row(*items: Any) -> tuple[Any, ...]:
-    return items
-
-
 def _deadline(timeout: float | None) -> float | None:
     """Return the time of `time.monotonic` at which a wait has to end."""
     seconds = _core.seconds(timeout)
     return None if seconds is None else time.monotonic() + seconds
-
-
-def _result_or_cancel(task: Task[T], timeout: float | None = None) -> T:
-    try:
-        try:
-            result: T = task.result(timeout)
-            return result
-        finally:
-            task.cancel()
-    finally:
-        del task  # break the cycle with the exception's traceback
-
-
-def _results(tasks: list[Task[T]], end: float | None) -> Iterator[T]:
-    """Yield the results of tasks in reverse order, letting go of each."""
-    try:
-        while tasks:
-            # in the list while it is waited for, so that it is cancelled if that is interrupted
-            tasks[-1].result(None if end is None else end - time.monotonic())
-            yield tasks.pop().result()
-    finally:
-        while tasks:  # no name of this frame, which an error's traceback holds, keeps a task
-            tasks.pop().cancel()
-
-
-def _buffered_results(
-    tasks: deque[Task[T]],
-    end: float | None,
-    pool: weakref.ref[ThreadPoolExecutor],
-    fn: Callable[..., T],
-    rows: Iterator[Any],
-) -> Iterator[T]:
-    """Yield results in order; submit one more row for each, while the pool is there."""
-    try:
-        while tasks:
-            owner = pool()
-            if owner is not None:
-                more = owner._submit_each(fn, itertools.islice(rows, 1))
-                tasks.extend(more)
-                if not more:
-                    rows = iter(())  # the inputs are not asked again
-                del owner, more
-            timeout = None if end is None else end - time.monotonic()
-            yield _result_or_cancel(tasks.popleft(), timeout)
-    finally:
-        while tasks:
-            tasks.popleft().cancel()
-
-
-class _WorkItem:
-    """What `_work_queue.get` hands out: a task that then will not run by itself."""
-
-    __slots__ = ("args", "fn", "future", "kwargs")
-
-    def __init__(self, task: Task[Any], call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> None:
-        self.future = task
-        self.fn, self.args, self.kwargs = call
-
-    def run(self) -> None:
-        """Run the call in this thread and end its task with the outcome."""
-        if not self.future.set_running_or_notify_cancel():
-            return
-        try:
-            result = self.fn(*self.args, **self.kwargs)
-        except BaseException as error:
-            self.future.set_exception(error)
-            self = None  # type: ignore[assignment]  # break the cycle with the traceback
-        else:
-            self.future.set_result(result)
-
-
-class _WorkQueue:
-    """The queue of a pool as code that looks into the stdlib's pool expects to find it."""
-
-    __slots__ = ("_core",)
-
-    def __init__(self, core: Any) -> None:
-        self._core = core
-
-    def qsize(self) -> int:
-        """Return how many tasks are pending."""
-        return int(self._core.pending)
-
-    def empty(self) -> bool:
-        """Return whether nothing is pending."""
-        return self.qsize() == 0
-
-    def get_nowait(self) -> _WorkItem:
-        """Take a pending task out; `queue.Empty` if there is none."""
-        taken: list[Task[Any]] = []
-        try:
-            while self._core.take_into(taken):
-                call = taken[-1]._take_call()
-                if call is not None:
-                    return _WorkItem(taken[-1], call)
-                taken.clear()
-        except BaseException:
-            for task in taken:  # an interrupt tears it from our hands
-                task.cancel()
-            raise
-        raise queue.Empty
-
-    def get(self, block: bool = True, timeout: float | None = None) -> _WorkItem:
-        """Take a pending task out; wait for one with `block`, at most `timeout` seconds."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            try:
-                return self.get_nowait()
-            except queue.Empty:
-                if not block or (end is not None and time.monotonic() >= end):
-                    raise
-            time.sleep(0.001)

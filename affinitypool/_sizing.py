@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 
 MAX_WORKERS = 512
 """The largest number of workers of one pool."""
 
 _VARIABLE = "AFFINITYPOOL_MAX_WORKERS"
-_CGROUP_ROOT = Path("/sys/fs/cgroup")
-_OWN_CGROUP = Path("/proc/self/cgroup")
+_CGROUP_ROOT = "/sys/fs/cgroup"
+_OWN_CGROUP = "/proc/self/cgroup"
 
 
 def usable_cpus() -> int:
@@ -32,7 +31,7 @@ def usable_cpus() -> int:
     return max(1, count)
 
 
-def cgroup_quota(root: Path = _CGROUP_ROOT, own: Path = _OWN_CGROUP) -> float | None:
+def cgroup_quota(root: str = _CGROUP_ROOT, own: str = _OWN_CGROUP) -> float | None:
     """Return the quota of this process's control group in CPUs, None if it has none.
 
     Version 2 (`cpu.max`) and version 1 (`cpu.cfs_quota_us`); the tightest of the group and the
@@ -50,15 +49,15 @@ def cgroup_quota(root: Path = _CGROUP_ROOT, own: Path = _OWN_CGROUP) -> float | 
             quotas += _quotas(root, path, _quota_v2)
         elif "cpu" in controllers.split(","):
             for mount in ("cpu", "cpu,cpuacct", controllers):
-                quotas += _quotas(root / mount, path, _quota_v1)
+                quotas += _quotas(os.path.join(root, mount), path, _quota_v1)
     return min(quotas, default=None)
 
 
-def _quotas(mount: Path, path: str, read: object) -> list[float]:
+def _quotas(mount: str, path: str, read: object) -> list[float]:
     """Read the quota of a group and of each above it, up to the mount point."""
     assert callable(read)
     found = []
-    group = mount / path.lstrip("/")
+    group = os.path.join(mount, path.strip("/")).rstrip("/")
     while True:
         try:
             quota = read(group)
@@ -66,23 +65,24 @@ def _quotas(mount: Path, path: str, read: object) -> list[float]:
             quota = None
         if quota is not None:
             found.append(quota)
-        if group == mount or mount not in group.parents:
+        if group == mount or not group.startswith(mount):
             return found
-        group = group.parent
+        group = os.path.dirname(group)
 
 
-def _read(path: Path) -> str:
-    return path.read_text("utf-8", "surrogateescape")  # a group's name may be any bytes
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:  # any bytes name a group
+        return file.read()
 
 
-def _quota_v2(group: Path) -> float | None:
-    quota, _, period = _read(group / "cpu.max").strip().partition(" ")
+def _quota_v2(group: str) -> float | None:
+    quota, _, period = _read(f"{group}/cpu.max").strip().partition(" ")
     return None if quota == "max" else int(quota) / int(period or 100_000)
 
 
-def _quota_v1(group: Path) -> float | None:
-    quota = int(_read(group / "cpu.cfs_quota_us"))
-    period = int(_read(group / "cpu.cfs_period_us"))
+def _quota_v1(group: str) -> float | None:
+    quota = int(_read(f"{group}/cpu.cfs_quota_us"))
+    period = int(_read(f"{group}/cpu.cfs_period_us"))
     return None if quota <= 0 or period <= 0 else quota / period
 
 

@@ -118,7 +118,7 @@ def group(tmp_path):
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        return _sizing.cgroup_quota(root, own)
+        return _sizing.cgroup_quota(str(root), str(own))
 
     return read
 
@@ -219,7 +219,7 @@ def test_the_name_of_a_group_may_be_any_bytes(tmp_path, name):
     with open(folder + b"/cpu.max", "wb") as file:
         file.write(b"200000 100000\n")
     own.write_bytes(b"0::" + name + b"\n")
-    assert _sizing.cgroup_quota(root, own) == 2.0
+    assert _sizing.cgroup_quota(str(root), str(own)) == 2.0
 
 
 def test_a_pool_is_made_without_a_warning_about_encodings():
@@ -231,8 +231,9 @@ def test_a_pool_is_made_without_a_warning_about_encodings():
 
 
 def test_without_control_groups(tmp_path):
-    assert _sizing.cgroup_quota(tmp_path, tmp_path / "missing") is None
-    assert _sizing.cgroup_quota(tmp_path / "missing", tmp_path / "missing") is None
+    missing = str(tmp_path / "missing")
+    assert _sizing.cgroup_quota(str(tmp_path), missing) is None
+    assert _sizing.cgroup_quota(missing, missing) is None
 
 
 def test_the_real_one_is_a_number_or_none():

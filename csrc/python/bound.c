@@ -19,8 +19,9 @@
  *   wakes a sleeper or keeps it from sleeping, as (5) compares; or (c), and so (b), precedes (3)
  * and (4) sees the place.  (x) changes the word itself.
  * - One wake for one place is enough.  A sleeper that finds the place gone to somebody else sleeps
- *   on, and is owed nothing.  One that leaves without a place, because a signal handler raised, may
- *   have swallowed the wake of another: it passes it on, as (c) and (d) do.
+ *   on, and is owed nothing.  One that leaves without a look at the places, as the interpreter
+ *   exits or it finds itself in a forked child, may have swallowed the wake of another: it passes
+ * it on, as (c) and (d) do.
  * - A worker never waits for its own pool: it goes over the bound (2'), and others then wait until
  *   the pool is below it again.  If the pool is closed by then, its push is refused and the place
  *   given back.  The sum leaves CLOSED alone: the bound and the workers' tasks are far below it.
@@ -28,7 +29,7 @@
  *   used again before: with a GIL (a) to (d) are one step; without one, whoever is no worker of the
  *   pool pins the core from before (a) to after (d), and core_dealloc waits for the pins.
  *
- * Tests: tests/test_bound.py.
+ * Tests: tests/faults/test_bound.py.
  */
 #include "bridge.h"
 

@@ -2,11 +2,11 @@
  *
  * Overview.  The bridge gives the scheduler core Python tasks to run.  Its objects:
  *
- *     core       what a pool's threads share and what outlives the pool object   core.c
+ *     core       what a pool's threads share and what outlives the pool      core.c, untaken.c
  *     TaskBase   a task and its future in one object                            task.c, future.c
  *     observer   what a task grows once somebody looks at it from outside       observe.c
  *     Condition  the task's `_condition`                                        condition.c
- *     PoolBase   submit and its batch forms                                     pool.c, bound.c
+ *     PoolBase   submit and its batch forms                  pool.c, batch.c, start.c, bound.c
  *     worker     the loop that every worker thread lives in                     worker.c, home.c
  *     Completions  collects finished tasks for wait and as_completed            completions.c
  *
@@ -56,7 +56,7 @@ typedef struct ap_core {
     ap_atomic_u32 started;                  /* worker threads asked for and not failed */
     ap_atomic_u32 begun;                    /* of these, past their first look for a task */
 
-    /* used while started < max_workers only: see pool.c */
+    /* used while started < max_workers only: see start.c */
     _Alignas(AP_LINE) ap_atomic_u64 idled;      /* written by workers */
     _Alignas(AP_LINE) ap_atomic_u64 counted_on; /* written by submitters, as the next one */
     ap_atomic_u64 seen_idle;
@@ -87,7 +87,7 @@ static inline bool ap__core_is_orphaned(ap_core *core) {
 /* The lists are guarded by the critical section. */
 typedef struct {
     PyObject_HEAD ap_core *core;
-    PyObject *promised;  /* list of tasks, or NULL: see core.c */
+    PyObject *promised;  /* list of tasks, or NULL: see untaken.c */
     PyObject *cancelled; /* list of tasks that shutdown_now cancelled, or NULL: nobody asks */
 } ap_core_object;
 
@@ -152,7 +152,7 @@ typedef struct ap_pytask {
     bool isolated : 1;    /* without a context of its own it runs in an empty one */
     bool has_context : 1; /* it was made with a context */
     bool handed_over : 1; /* written and read attached: see run.c */
-    bool counted : 1;     /* its submit counted on an idle worker: pool.c */
+    bool counted : 1;     /* its submit counted on an idle worker: start.c */
     bool survives : 1;    /* it runs in the thread that forked the child whose number nargs is */
     bool bounded : 1;     /* it holds a place while it is pending: bound.c */
     PyObject *fn;
@@ -202,6 +202,11 @@ static inline bool ap__task_is_done(ap_pytask *task) {
  * `values` are nargs positional arguments followed by those that kwnames names. */
 ap_pytask *ap__task_new(ap_core *core, PyObject *fn, PyObject *const *values, size_t nargs,
                         PyObject *kwnames, bool isolated);
+/* Drops the queue's reference of a task that was never queued, and gives its place back. */
+void ap__task_unqueue(ap_pytask *task);
+
+/* untaken.c ------------------------------------------------------------------------------ */
+
 /* A new worker's first look: a task with its queue's reference, or NULL.  `worker` is NULL if
  * the thread could not become one.  Once for each thread. */
 ap_pytask *ap__core_take_first(ap_core_object *self, ap_worker *worker);
@@ -211,8 +216,12 @@ void ap__core_promise(ap_core_object *self, ap_pytask *task);
 bool ap__core_promise_pending(ap_core_object *self);
 /* Cancels a task that a worker has taken, and tells shutdown_now. */
 void ap__core_cancel(ap_core_object *self, ap_pytask *task);
-/* Drops the queue's reference of a task that was never queued, and gives its place back. */
-void ap__task_unqueue(ap_pytask *task);
+/* Methods of Core: core.c. */
+PyObject *ap__core_cancel_pending(PyObject *op, PyObject *collect);
+PyObject *ap__core_take_cancelled(PyObject *op, PyObject *into);
+PyObject *ap__core_give_cancelled(PyObject *op, PyObject *tasks);
+PyObject *ap__core_fail_next(PyObject *op, PyObject *args);
+PyObject *ap__core_take_into(PyObject *op, PyObject *list);
 
 /* future.c ------------------------------------------------------------------------------- */
 
@@ -309,7 +318,7 @@ bool ap__task_publish_try(ap_pytask *task);
  * else holds it. */
 bool ap__task_hand_over(ap_pytask *task);
 #endif
-/* Tells that a task was seen to be done: pool.c, step 3.  Attached. */
+/* Tells that a task was seen to be done: start.c, the worker's step 2.  Attached. */
 static inline void ap__task_seen_done(ap_pytask *task) {
     if (!task->handed_over)
         return;
@@ -432,7 +441,7 @@ static inline void ap__bound_unpin(ap_pytask *task) {
 
 int ap__pool_setup(PyObject *module);
 int ap__worker_setup(PyObject *module);
-/* Takes one idle worker out of the count; false if there is none.  Attached. */
+/* start.c: takes one idle worker out of the count; false if there is none.  Attached. */
 bool ap__core_count_on_idle(ap_core *core);
 /* Not 0: the interpreter exits, and no pool takes a task. */
 extern ap_atomic_u32 ap__interpreter_exiting;

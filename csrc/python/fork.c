@@ -24,8 +24,8 @@
  *
  * The marks are set inside fork() itself, by a handler of the C library, before any Python code
  * runs in the child.  An orphaned core refuses tasks; whoever then asks the pool why has it renewed
- * (pool.c).  A hook of os.register_at_fork renews all pools; nothing depends on its running, or on
- * its getting to the end.
+ * (ap__pool_open).  A hook of os.register_at_fork renews all pools; nothing depends on its running,
+ * or on its getting to the end.
  */
 #include "sync/fork.h"
 #include "bridge.h"

@@ -384,11 +384,14 @@ static PyObject *make_list(void) {
 }
 
 static PyObject *task_get_condition(PyObject *op, void *Py_UNUSED(closure)) {
+    ap_pytask *self = (ap_pytask *)op;
+    PyObject *condition;
     (void)state_of(op);
-    ap_observer *observer = ((ap_pytask *)op)->observer;
-    if (observer && observer->condition) /* set once, never changed */
-        return Py_NewRef(observer->condition);
-    return touch(op, offsetof(ap_observer, condition), ap__condition_new);
+    /* made by an earlier touch: the stdlib asks for it many times */
+    Py_BEGIN_CRITICAL_SECTION(op);
+    condition = self->observer ? Py_XNewRef(self->observer->condition) : NULL;
+    Py_END_CRITICAL_SECTION();
+    return condition ? condition : touch(op, offsetof(ap_observer, condition), ap__condition_new);
 }
 
 static PyObject *task_get_waiters(PyObject *op, void *Py_UNUSED(closure)) {

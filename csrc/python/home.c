@@ -14,7 +14,7 @@
  * having been called, and gives the place up.  From the start to the end nothing here that has to
  * happen allocates.
  *
- *     starter (pool.c, _threads.py)               new thread
+ *     starter (start.c, _threads.py)              new thread
  *     1  `started` + 1, seq_cst                   a  called, or the entry dies: CAS the fate from
  *     2  make fate and entry, start the thread       PENDING to RUNNING; failed: end
  *     3  that raised: CAS the fate from           b  put the guard into the thread's state; no
@@ -27,7 +27,7 @@
  *                                                 e  end `gone`: who joins goes on
  *
  * One of 3 and a moves the fate, so the place is given up once, by the one or the other.  That (d)
- * leaves nothing behind that somebody relies on it for: has_no_threads in pool.c.
+ * leaves nothing behind that somebody relies on it for: ap__core_has_no_threads.
  *
  * Tests: tests/faults/test_death_watch.py, test_work.py.
  */
@@ -59,7 +59,7 @@ void ap__home_settle(void) {
 
 /* A worker thread has ended, and is not replaced: others do what was promised to it. */
 static void lose_worker(ap_core_object *self) {
-    /* pairs with the loads after a push, of has_no_threads in pool.c and in core.c: they see that
+    /* pairs with the loads after a push, of ap__core_has_no_threads and in untaken.c: they see that
      * nobody is left, or our look at the queue, seq_cst too, sees their push */
     uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;
     ap__core_trim_promised(self);

@@ -12,10 +12,10 @@
  *     be let go before it queues up for it.
  *  4  If an exception was sent to the thread from outside (PyThreadState_SetAsyncExc) while no task
  *     ran, it leaves: the exception is nobody's but the thread's.  What it holds in its hands is
- *     promised to the thread that replaces it (core.c, _threads.py); its ring is stolen, or that
+ *     promised to the thread that replaces it (untaken.c, _threads.py); its ring is stolen, or that
  *     thread's.
  *
- * `idled` and `busy` are explained in pool.c and block.c.
+ * `idled` and `busy` are explained in start.c and block.c.
  */
 #include "bridge.h"
 
@@ -123,7 +123,7 @@ static void count_idle(loop *self) {
     if (self->counted || ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
         return;
     self->counted = true;
-    /* release pairs with count_on_idle in pool.c */
+    /* release pairs with ap__core_count_on_idle */
     ap_u64_add_acq_rel(&self->core->idled, 1);
 }
 

@@ -54,7 +54,7 @@ FAULTS = [
     ),
     Fault(
         "the list of tasks is kept where an iterator raises",
-        "python/pool.c",
+        "python/batch.c",
         "    batch_free(&self);\n    Py_DECREF(self.tasks);\n    return NULL;\n",
         "    batch_free(&self);\n"
         '    if (!ap_planted("the list of tasks is kept where an iterator raises"))\n'
@@ -126,7 +126,7 @@ FAULTS = [
     # ---- memory of the interpreter
     Fault(
         "a write past the end",
-        "python/pool.c",
+        "python/batch.c",
         "    self->waiting = waiting;\n    self->room = room;\n",
         "    self->waiting = waiting;\n    self->room = room;\n"
         '    if (ap_planted("a write past the end"))\n'
@@ -153,7 +153,7 @@ FAULTS = [
     ),
     Fault(
         "freed twice",
-        "python/pool.c",
+        "python/batch.c",
         "    batch_drop(self);\n    PyMem_Free(self->waiting);\n",
         "    batch_drop(self);\n    PyMem_Free(self->waiting);\n"
         '    if (ap_planted("freed twice"))\n        PyMem_Free(self->waiting);\n',

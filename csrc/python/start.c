@@ -1,0 +1,186 @@
+/* Threads on demand: whether a submit needs one more, and starting it.
+ *
+ * Overview.  Threads are started by the Python layer (_threads.py), after the push.
+ *
+ *     submit                              worker
+ *     1  find an idle worker: `idled` or  1  finds the queues empty: hands its last task over
+ *        `seen_idle` above `counted_on`;     (run.c) if it has one, adds 1 to `idled`
+ *        if there is one, add 1 to
+ *        `counted_on` and note it in the  whoever first sees a task done that was handed over
+ *        task                             2  adds 1 to `seen_idle`
+ *     2  push
+ *     3  none was found: add 1 to         3  takes a task after it has said so: if the task's
+ *        `started` and start a thread        submit did not count on it, adds 1 to `counted_on`
+ *
+ * So `idled` less `counted_on` is at most the number of idle workers that no submit counts on.  Who
+ * saw a result knows that its worker was about to say so, hence the worker's 2: submits in turn
+ * need one thread, and submits that all block need one each.  The two counts name the same
+ * events, each some of them, so their maximum is no more than there were.  (A worker that
+ * publishes attached does 1 first.)  The worker's count has a line of its own, which in such
+ * turns nobody else looks at.  Once every thread is started none of this is touched.
+ */
+#include "submit.h"
+
+static PyObject *fate_name, *refuse_name; /* made once, so that no look for them needs memory */
+static _Thread_local unsigned starting_threads; /* nested, if one interrupts another */
+
+bool ap__core_count_on_idle(ap_core *core) {
+    uint64_t counted = ap_u64_load_relaxed(&core->counted_on);
+    do {
+        /* acquire pairs with count_idle in worker.c */
+        if (ap_u64_load_relaxed(&core->seen_idle) <= counted &&
+            ap_u64_load_acquire(&core->idled) <= counted)
+            return false;
+#ifndef Py_GIL_DISABLED
+        /* submitters are attached; a RMW would wait until the push has reached the worker */
+        ap_u64_store_relaxed(&core->counted_on, counted + 1);
+        return true;
+#endif
+        /* that one submit counts on one worker needs no order, only the RMW */
+    } while (!ap_u64_cas_acq_rel(&core->counted_on, &counted, counted + 1));
+    return true;
+}
+
+/* What has to be done is tried so often, if each time an interrupt strikes. */
+#define INTERRUPTS_MOST 16
+
+/* Of a thread that did not start as it should: whether it never will, nor run anything. */
+static bool is_refused(PyObject *thread) {
+    PyObject *found = PyObject_GetAttr(thread, fate_name);
+    bool refused = false;
+    /* a subclass may have made the thread, and that be none of ours */
+    if (found && PyObject_TypeCheck(found, ap__task_base_type)) {
+        ap_pytask *fate = (ap_pytask *)found;
+        (void)ap__task_cancel(fate); /* perhaps it was before; not if the thread has started it */
+        /* pairs with the CAS of who cancelled it, or started it: run.c, step 1 */
+        refused = (ap_u32_load_acquire(&fate->state) & AP_STATE) == AP_CANCELLED;
+    }
+    Py_XDECREF(found);
+    PyErr_Clear();
+    /* the rest is to clean up; an interrupt of that is none of the caller's */
+    for (int i = 0; refused && i < INTERRUPTS_MOST; i++) {
+        PyObject *done = PyObject_CallMethodNoArgs(thread, refuse_name);
+        if (done) {
+            Py_DECREF(done);
+            break;
+        }
+        PyErr_Clear();
+    }
+    return refused;
+}
+
+/* Takes a place among the started threads, and starts one.  1: it did; 0: there is no place; -1:
+ * exception, with *others the threads that are there; -2: exception, and this is a forked child, in
+ * which the core is the parent's.
+ *
+ * Whatever an interrupt has struck, the place is given back exactly if the thread can be kept
+ * from running: its fate is decided by one step, here or in the thread (home.c). */
+static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
+    ap_pool_base *self = (ap_pool_base *)op;
+    uint32_t started = ap_u32_load_relaxed(&core->started);
+    do {
+        if (started >= core->max_workers)
+            return 0;
+        /* pairs with ap__core_has_no_threads: who sees the place relies on the thread, or, if that
+         * is refused, on the look at the queue that follows the giving up */
+    } while (!ap_u32_cas_seq_cst(&core->started, &started, started + 1));
+
+    starting_threads++;
+    PyObject *none = NULL, *crew = self->core->core == core ? Py_XNewRef(self->crew) : NULL;
+    PyObject *thread =
+        crew ? PyObject_CallMethod(op, "_make_worker", "OI", crew, (unsigned int)started) : NULL;
+    if (thread)
+        none = PyObject_CallMethod(thread, "launch", NULL);
+    starting_threads--;
+    Py_XDECREF(crew);
+    if (none) {
+        Py_DECREF(none);
+        Py_DECREF(thread);
+        return 1;
+    }
+    if (!PyErr_Occurred()) /* there is another core, as there was a fork before we came here */
+        PyErr_SetString(PyExc_RuntimeError, "the pool was forked in the middle of a submit");
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    bool refused = !thread || is_refused(thread);
+    Py_XDECREF(thread);
+    int code = -1;
+    if (ap__core_is_orphaned(core)) /* a fork in the middle: the tasks are the parent's too */
+        code = -2;
+    else if (refused)
+        /* pairs with ap__core_has_no_threads: who pushed before is seen by the look at the queue
+         * that follows */
+        *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
+    else
+        *others = 1; /* it runs all the same */
+    PyErr_Restore(type, error, traceback);
+    return code;
+}
+
+/* After an interrupted start that has left the pool without threads: others may have submitted
+ * meanwhile, and rely on it. */
+static void start_for_others(PyObject *op, ap_core *core) {
+    uint32_t others = 0;
+    if (!ap__core_promise_pending(((ap_pool_base *)op)->core))
+        return;
+    for (int i = 0; !others && i < INTERRUPTS_MOST; i++) {
+        int code = start_one(op, core, &others);
+        if (code >= 0)
+            return; /* or somebody else has started one */
+        bool refused = PyErr_ExceptionMatches(PyExc_Exception);
+        PyErr_Clear();
+        if (refused || code == -2)
+            return;
+    }
+}
+
+int ap__pool_start_worker(PyObject *op, ap_core *core, ap_task *const *tasks, size_t count) {
+    uint32_t others = 0;
+    int code = start_one(op, core, &others);
+    if (code >= 0)
+        return 0;
+    bool interrupted = !PyErr_ExceptionMatches(PyExc_Exception);
+    if (code == -2) {
+        if (!interrupted)
+            PyErr_Clear(); /* the parent's start is none of ours */
+        return interrupted ? -1 : 0;
+    }
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    AP_POINT("start-refused");
+    bool run = others != 0; /* those that are there will come to what was published */
+    for (size_t i = 0; i < count && !run; i++)
+        run = !ap__task_cancel(ap__task_from_header(tasks[i])); /* somebody has come meanwhile */
+    if (interrupted && !others)
+        start_for_others(op, core);
+    if (!ap__core_is_orphaned(core)) {
+        ap_core_object *object = ((ap_pool_base *)op)->core;
+        ap__core_trim_promised(object);
+        if (ap__core_has_no_threads(core))
+            ap__core_cancel_queued(object); /* nobody will come: visibly, not for ever */
+    }
+    if (run && !interrupted) {
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(traceback);
+        return 0;
+    }
+    PyErr_Restore(type, error, traceback);
+    return -1;
+}
+
+static PyObject *is_starting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(starting_threads != 0);
+}
+
+static PyMethodDef functions[] = {
+    {"is_starting", is_starting, METH_NOARGS,
+     "Whether this call interrupts a submit of this thread that starts a worker."},
+    {NULL, NULL, 0, NULL},
+};
+
+int ap__start_setup(PyObject *module) {
+    fate_name = PyUnicode_InternFromString("_fate");
+    refuse_name = PyUnicode_InternFromString("refuse");
+    return fate_name && refuse_name ? PyModule_AddFunctions(module, functions) : -1;
+}
