@@ -2,7 +2,8 @@
 #
 # PYTHON=...      the interpreter to make VENV with; default: the first that will do
 #                 (tools/find_python.sh); where VENV is there already, its own interpreter is used
-# VENV=...        the virtual environment; default: .venv-VERSION, made when it is missing
+# VENV=...        the virtual environment; default: .venv-VERSION, made when it is missing; with a
+#                 version in its name, .venv-3.13t say, and without PYTHON it is one of that version
 # BENCH_ARGS=...  for `make bench`, --short say; `make bench BENCH_ARGS=--help` lists them
 # TESTS=...       the files or folders that `make test-python` runs; default: tests
 # PYTEST_ARGS=... for `make test`, -k map say
@@ -30,6 +31,7 @@ CLANG_FORMAT ?= $(shell command -v clang-format-14)
 ifneq ($(filter-out help clean ci test-c sanitize stress controls format-c,$(or $(MAKECMDGOALS),help)),)
 ifeq ($(wildcard $(and $(VENV),$(VENV)/bin/python)),)
 ASKED := $(PYTHON)
+NAMED := $(if $(ASKED),,$(VENV))
 override PYTHON := $(shell sh tools/find_python.sh "$(PYTHON)")
 ifeq ($(PYTHON),)
 $(error no usable Python, see above)
@@ -150,8 +152,9 @@ clean: ## remove what was built, keep the environments
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 $(IN_VENV):
-	@echo "making $(VENV) with $(PYTHON)"
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@if echo "$(NAMED)" | grep -Eqx '[.]venv-3[.][0-9]+t?'; then bash tools/environment.sh "$(NAMED:.venv-%=%)"; fi
+	@[ -x $@ ] || echo "making $(VENV) with $(PYTHON)"
+	@[ -x $@ ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 
 # What a part of the project needs, `build` or an extra of pyproject.toml.
 $(NEEDS)-%: pyproject.toml tools/requirements.py | $(IN_VENV)

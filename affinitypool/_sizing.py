@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 
@@ -71,7 +72,8 @@ def _quotas(mount: str, path: str, read: object) -> list[float]:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:  # any bytes name a group
+    # any bytes may name a group; the builtin `open` is gone when the last finalizers run
+    with io.open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: UP020
         return file.read()
 
 

@@ -38,6 +38,14 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("_round", range(rounds), ids=lambda n: f"round-{n}")
 
 
+def pytest_runtest_teardown(item):
+    """Let go of what a parameter that was raised has gathered: whole frames, with their pools."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    for value in params.values():
+        if isinstance(value, BaseException):
+            value.__traceback__ = value.__context__ = None
+
+
 @pytest.fixture
 def _round(request):
     return request.param

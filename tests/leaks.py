@@ -21,6 +21,7 @@ behind ends with it), tests that skip, and tests that take too long to be repeat
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import gc
@@ -203,6 +204,37 @@ def _processes_counted(started: list[str]) -> Iterator[None]:
         os.fork = fork
 
 
+@contextlib.contextmanager
+def _classes_counted(made: list[str]) -> Iterator[None]:
+    """Note in `made` each class that a class statement makes."""
+    build = builtins.__build_class__
+
+    def counting_build(body: Any, name: str, *bases: Any, **options: Any) -> Any:
+        made.append(name)
+        return build(body, name, *bases, **options)
+
+    builtins.__build_class__ = counting_build
+    try:
+        yield
+    finally:
+        builtins.__build_class__ = build
+
+
+@contextlib.contextmanager
+def _finalizers_kept(item: pytest.Item) -> Iterator[None]:
+    """Leave no finalizer in fixtures that stay: each run of a test adds that of each fixture of its
+    own that uses one of them, as `tmp_path` does.
+    """
+    found = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
+    stay = [each for several in found for each in several if each.scope != "function"]
+    counts = [len(each._finalizers) for each in stay]
+    try:
+        yield
+    finally:
+        for each, count in zip(stay, counts, strict=True):
+            del each._finalizers[count:]
+
+
 class _Sibling:
     """Stands for a test that follows in the same module: so much is kept set up."""
 
@@ -293,12 +325,12 @@ class Plugin:
             item.funcargs = None  # type: ignore[attr-defined]
 
     def _round(self, item: pytest.Item) -> None:
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        for value in params.values():
-            if isinstance(value, BaseException):  # raised each time, it gathers tracebacks
-                value.__traceback__ = value.__context__ = None
-        threads = threading.active_count()
-        for report in self._run(item):
+        threads, frozen = threading.active_count(), gc.get_freeze_count()
+        with _finalizers_kept(item):
+            reports = self._run(item)
+        if gc.get_freeze_count() > frozen:
+            raise _NotMeasured("freezes what it has made")
+        for report in reports:
             if not report.passed:
                 text = str(report.longrepr).strip().rpartition("\n")[2]
                 raise _NotMeasured(f"{report.outcome} when it is repeated: {text[:120]}")
@@ -329,11 +361,13 @@ class Plugin:
         self._measured += 1
         suspects = self._rounds(item, FIRST)
         told: list[str] = []
+        classes: list[str] = []
         for rounds in ROUNDS:
             if not suspects:
                 return ""
             before = histogram()
-            now = self._rounds(item, rounds)
+            with _classes_counted(classes):
+                now = self._rounds(item, rounds)
             suspects = {name: by for name, by in now.items() if name in suspects}
             after = histogram()
             told = [
@@ -343,8 +377,7 @@ class Plugin:
             ]
         if not suspects:
             return ""
-        makes_classes = any(name.startswith("builtins.function ") for name in told)
-        if not HAS_GIL and makes_classes and not suspects.keys() & self._counters.own.keys():
+        if not HAS_GIL and classes and not suspects.keys() & self._counters.own.keys():
             raise _NotMeasured("makes classes, which live for ever without a GIL")
         lines = [f"{name}: +{by:g} for each round" for name, by in suspects.items()]
         types = ", ".join(told) or "none that the collector knows"

@@ -428,7 +428,7 @@ def test_timeouts_that_turn_on_what_waits(one):
 
 def test_callbacks_and_waiters_that_turn_on_their_task(monkeypatch, caplog):
     lost = []
-    monkeypatch.setattr("sys.unraisablehook", lost.append)
+    monkeypatch.setattr("sys.unraisablehook", lambda info: lost.append(info.exc_value))
     task = Task()
     callbacks = task._done_callbacks  # the very list, with a GIL
     task.add_done_callback(lambda t: callbacks.clear())

@@ -50,7 +50,10 @@ DEBUG = [
 ]
 # leaks: what calls most of csrc/python in this process, in tests of some milliseconds; any other
 # can be given, and AFFINITYPOOL_LEAKS_SLOWEST=1, say, lets in those that take longer
-LEAKS = _existing(["task", "waiting", "core_binding", "submit_many"])
+LEAKS = [
+    *_existing(["task", "waiting", "core_binding", "submit_many"]),
+    *_existing(["exceptions", "unobserved", "bound", "map", "context"], "tests/faults"),
+]
 # asan: the same and what is unkind to the types; what takes its time, or looks at it, is left out
 ASAN = [
     *_existing(

@@ -1352,6 +1352,7 @@ def test_an_interrupt_of_the_renewal_leaves_no_pool_behind(monkeypatch):
 @pytest.mark.timeout(180)  # some hundred forks, of a process that may have grown
 def test_ctrl_c_anywhere_in_the_renewal(monkeypatch):
     """Neighbour: at each place of the hook where the interpreter looks for signals."""
+    gc.collect()  # pools that lie in cycles are renewed, too: each has places of its own
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
         assert first.submit(int).result(10) == second.submit(int).result(10) == 0

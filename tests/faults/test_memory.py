@@ -1017,6 +1017,9 @@ def test_reference_counts_stay(two):
             if abs(before[name] - after[name]) > (300 if name == "None" else 2)
         }
 
+    # both workers are there: a thread that starts later refers to the core as well
+    meeting = threading.Barrier(2)
+    assert len(list(two.map(meeting.wait, [10, 10]))) == 2
     for n in range(200):
         once(n)
     before = counts()

@@ -415,7 +415,8 @@ def test_sizing(monkeypatch, tmp_path, version, limit, mask):
     if hasattr(os, "process_cpu_count"):
         monkeypatch.setattr(os, "process_cpu_count", lambda: mask)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(mask)), raising=False)
-    monkeypatch.setattr(_sizing, "cgroup_quota", functools.partial(_sizing.cgroup_quota, root, own))
+    quota_of = functools.partial(_sizing.cgroup_quota, str(root), str(own))
+    monkeypatch.setattr(_sizing, "cgroup_quota", quota_of)
     usable = mask if limit is None else min(mask, -(-quota // 100_000))
     assert _sizing.usable_cpus() == usable
     assert ThreadPoolExecutor()._max_workers == min(32, usable + 4)

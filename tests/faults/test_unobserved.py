@@ -484,7 +484,7 @@ ACTIONS = {
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_hook_may_use_the_pool(monkeypatch, action, workers):
     unraisable, done = [], []
-    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(sys, "unraisablehook", lambda info: unraisable.append(info.exc_value))
 
     def hook(task):
         error = task.exception()

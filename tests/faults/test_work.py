@@ -362,13 +362,17 @@ CALLS = {
     "map with a buffer": lambda pool, fn: list(pool.map(fn, range(6), buffersize=2)) and [],
 }
 every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-ERRORS = [RuntimeError("can't start new thread"), MemoryError(), BlockingIOError(11, "again")]
+
+
+def start_errors():
+    """Return what a system may say that gives no thread: new ones, as they gather tracebacks."""
+    return [RuntimeError("can't start new thread"), MemoryError(), BlockingIOError(11, "again")]
 
 
 @every_call
 def test_with_every_start_refused_a_call_raises_and_nothing_runs(refusal, call):
     """The OS refuses a thread: with no worker at all it raises, and its task never runs."""
-    for error, workers in itertools.product(ERRORS, (1, 2, 4)):
+    for error, workers in itertools.product(start_errors(), (1, 2, 4)):
         pool, ran = ThreadPoolExecutor(workers), []
         before = threading.active_count()
         refusal.error = error
@@ -413,7 +417,7 @@ def test_with_one_start_refused_a_call_completes_or_raises(refusal, call):
 @every_call
 def test_with_workers_alive_a_refused_start_is_kept_quiet(refusal, call):
     """Those that run come to it."""
-    for error, alive in itertools.product(ERRORS, (1, 2)):
+    for error, alive in itertools.product(start_errors(), (1, 2)):
         pool, ran = ThreadPoolExecutor(4), []
         barrier = threading.Barrier(alive)
         wait([pool.submit(barrier.wait, 10) for _ in range(alive)])
