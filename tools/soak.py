@@ -288,8 +288,10 @@ class Soak:
             nonlocal told, last_test
             if "::" in text:
                 last_test = text.split(" ")[0]
-            if RESULT.match(text):
+            if result := RESULT.match(text):
                 run.seen += 1
+                if result[2] in ("FAILED", "ERROR"):
+                    self.say(f"{title}: {result[2]} {result[1]}")
             if time.monotonic() - told > 30:
                 told = time.monotonic()
                 self.say(f"{title}: {run.seen:,} of {run.wanted:,} tests{self.left()}")
