@@ -2,8 +2,23 @@
 # Shows that the tools find something: each control is a real defect, an edit of one file of the
 # core, that a tool has to report.  Fails if a tool is silent, or says something else.
 #
-#   controls.sh [WORD]...      those whose name contains one of the words
+#   controls.sh [WORD]...      those whose name contains one of the words; default: all, as many at
+#                              a time as there are CPUs
 set -u
+
+if [ $# -eq 0 ]; then
+    said=$(mktemp) || exit 1
+    trap 'rm -f "$said"' EXIT
+    names=$(sed -n 's/^control \([^ ]*\) .*/\1/p' "$0")
+    echo "$names" | ONE=yes xargs -n 1 -P "$(nproc 2>/dev/null || echo 2)" sh "$0" |
+        tee "$said" | grep -v '^[0-9]* passed, '
+    awk -v names="$(echo "$names" | wc -l)" '
+        /^[0-9]+ passed, / { ended++; passed += $1; failed += $3; skipped += $5 }
+        END { failed += names - ended # one that did not come to its end
+              printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+              exit failed != 0 }' "$said"
+    exit
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=$root/build/c/controls
@@ -13,8 +28,10 @@ passed=0 failed=0 skipped=0
 # Lines of the table below: NAME FILE EDIT, then `finds` for each run that must report it.
 control() { # NAME FILE SED-EDIT
     name=$1 wanted=no
-    [ -n "$words" ] || wanted=yes
-    for word in $words; do case $name in *$word*) wanted=yes ;; esac; done
+    for word in $words; do case $name in
+        "$word") wanted=yes ;;
+        *"$word"*) [ "${ONE-}" ] || wanted=yes ;;
+    esac; done
     [ $wanted = yes ] || return 0
     rm -rf "$out/$name"
     mkdir -p "$out/$name"
