@@ -19,8 +19,9 @@
  *
  * Memory orders.  As in C11 with the order of seq_cst operations of C++20, and its release
  * sequences: each thread has a view, of the oldest store of each location that it may still
- * read and of what happened before it.  Stand-alone fences exist for the litmus tests.  See
- * order.c.
+ * read and of what happened before it.  A futex wait may compare an older value, as far as both
+ * back ends of sync/wait.h let it; neither it nor a wake orders anything else.  Stand-alone fences
+ * exist for the litmus tests.  See order.c.
  *
  * Limits.  A location's stores are ordered as they are executed, and a load reads a store that was
  * executed: no load buffering, no store that takes effect before an older one of its thread.  A

@@ -32,6 +32,7 @@ typedef struct location {
     int count, room;
     int16_t seq_cst;       /* the newest store that a seq_cst operation has touched */
     int16_t fenced;        /* the newest that was seen before a seq_cst fence */
+    int16_t locked;        /* the newest that a futex call on it has known */
     int16_t used[THREADS]; /* clock of the last access of each thread */
 } location;
 
@@ -72,8 +73,9 @@ void order_reset(void);
 void order_fork(int thread); /* a thread begins: it knows what setup did */
 void order_join(void);       /* thread 0 learns what all know */
 void order_catch_up(void);   /* the running thread sees what is newest */
-/* The value that is newest, for the futex; a use of the location. */
-uint64_t order_newest(void *address, unsigned size);
+/* What a futex wait compares; a use of the location.  And a wake, which is none. */
+uint64_t order_compared(void *address, unsigned size);
+void order_woke(uintptr_t address);
 /* The first use of a location after the running thread's view, among addresses; for frees. */
 bool order_used_after(uintptr_t from, uintptr_t to, uintptr_t *address, int *thread);
 

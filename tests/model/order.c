@@ -13,7 +13,9 @@
  *                        than what a seq_cst operation on the location has touched before, or a
  *                        view before a seq_cst fence
  *     seq_cst fence      raises the view to what seq_cst operations have touched, and to the views
- * of earlier fences
+ *                        of earlier fences
+ *     futex wait         compares under a lock, which a wake takes as well: reads nothing older
+ *                        than what those that held it before knew of the word; a relaxed load else
  *
  * That the order of seq_cst operations is the order of execution loses nothing, as all
  * executions are explored: any such order that C++20 allows is one.
@@ -127,11 +129,6 @@ bool order_used_after(uintptr_t from, uintptr_t to, uintptr_t *address, int *thr
     return false;
 }
 
-uint64_t order_newest(void *address, unsigned size) {
-    location *at = &locations[use(address, size, __builtin_return_address(0))];
-    return at->stores[at->count - 1].value;
-}
-
 static bool acquires(int order) {
     return order == AP_ORDER_ACQUIRE || order >= AP_ORDER_ACQ_REL;
 }
@@ -184,6 +181,7 @@ static void have_written(int i, uint64_t value, int order, int before) {
         at->seq_cst = (int16_t)(at->count - 1);
 }
 
+/* The oldest store that the running thread may read. */
 static int oldest(int i, int order) {
     int from = views[self].seen[i];
     if (order == AP_ORDER_SEQ_CST) {
@@ -274,6 +272,23 @@ bool model_cas(void *address, unsigned size, uint64_t *expected, uint64_t desire
          index < newest ? "  (not the newest)" : "");
     *expected = old;
     return done;
+}
+
+uint64_t order_compared(void *address, unsigned size) {
+    int i = use(address, size, __builtin_return_address(0));
+    location *at = &locations[i];
+    int newest = at->count - 1, from = oldest(i, AP_ORDER_RELAXED);
+    from = from > at->locked ? from : at->locked;
+    int index = newest - (int)pick_within(BUDGET_STALE, (unsigned)(newest - from + 1));
+    have_read(i, index, AP_ORDER_RELAXED);
+    at->locked = views[self].seen[i];
+    return at->stores[index].value;
+}
+
+void order_woke(uintptr_t address) {
+    int i = find(address);
+    if (i >= 0 && locations[i].locked < views[self].seen[i])
+        locations[i].locked = views[self].seen[i];
 }
 
 void model_fence(int order) {

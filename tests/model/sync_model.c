@@ -10,8 +10,9 @@
 int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
     const void *caller = __builtin_return_address(0);
     point((uintptr_t)word, false);
-    uint64_t value = order_newest(word, sizeof *word);
-    TELL(caller, "futex wait at %s: %#llx", name_of((uintptr_t)word), (unsigned long long)value);
+    uint64_t value = order_compared(word, sizeof *word);
+    TELL(caller, "futex wait at %s: %#llx%s", name_of((uintptr_t)word), (unsigned long long)value,
+         value != word->raw ? "  (not the newest)" : "");
     if (value != expected || pick_within(BUDGET_SPURIOUS, 2))
         return AP_OK;
     bool woken = sleep_at((uintptr_t)word, deadline_ns);
@@ -21,6 +22,7 @@ int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
 
 void ap_wake_u32(ap_atomic_u32 *word, uint32_t count) {
     point((uintptr_t)word, true);
+    order_woke((uintptr_t)word);
     unsigned woken = wake_at((uintptr_t)word, count); /* the address only: it may be freed */
     TELL(__builtin_return_address(0), "futex wake at %s: %u woken", name_of((uintptr_t)word),
          woken);
