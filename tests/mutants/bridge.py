@@ -50,6 +50,14 @@ MUTANTS = [
         occurrence=1,
     ),
     Mutant(
+        "handover-no-wake",
+        "python/run.c",
+        "    if (state & AP_WAITED)\n        ap_wake_u32(&task->state, UINT32_MAX);",
+        "/* nothing */",
+        (("gil_result", "hand-over, 1 waiter"),),
+        occurrence=2,
+    ),
+    Mutant(
         "settle-no-wake",
         "python/observe.c",
         "    if (before & AP_WAITED)\n        ap_wake_u32(&task->state, UINT32_MAX);",
@@ -122,6 +130,25 @@ MUTANTS = [
         (("free_observe", "callback against publish"),),
     ),
     Mutant(
+        "enlist-reads-outside",
+        "python/observe.c",
+        "    PyObject *spare = PyList_New(0), *list = NULL;\n    int result;\n    if (!spare)",
+        "    PyObject *spare = NULL, *list = NULL;\n"
+        "    int result;\n"
+        "    if (!*slot && !(spare = PyList_New(0)))",
+        (("free_observe", "2 callbacks against publish"),),
+    ),
+    Mutant(
+        "observe-reads-outside",
+        "python/observe.c",
+        "    ap_observer *observer;\n    Py_BEGIN",
+        "    ap_observer *observer = task->observer;\n"
+        "    if (observer)\n"
+        "        return observer;\n"
+        "    Py_BEGIN",
+        (("free_observe", "watch and callback against publish"),),
+    ),
+    Mutant(
         "handover-unmarked",
         "python/run.c",
         "    task->handed_over = true; /* the GIL orders this before its readers */",
@@ -159,6 +186,41 @@ MUTANTS = [
         (("gil_result", "hand-over, 1 waiter"),),
     ),
     Mutant(
+        "handover-drops-late",
+        "python/run.c",
+        "    Py_DECREF(task);\n    (void)PyEval_SaveThread();",
+        "    (void)PyEval_SaveThread();",
+        (("gil_result", "hand-over, 1 waiter"),),
+        more=(
+            (
+                '    AP_POINT("handover-published");',
+                '    AP_POINT("handover-published");\n    Py_DECREF(task);',
+            ),
+        ),
+    ),
+    Mutant(
+        "handover-wake-reads",
+        "python/run.c",
+        "    if (state & AP_WAITED)",
+        "    if (ap_u32_load_relaxed(&task->state) & AP_WAITED)",
+        (("gil_result", "hand-over, 1 waiter"),),
+        occurrence=2,
+    ),
+    Mutant(
+        "await-removed-enlist",
+        "python/observe.c",
+        "    ap__task_await_handover(task);\n    if (ap__task_is_done(task)) {",
+        "    if (ap__task_is_done(task)) {",
+        (("gil_observe", "callback against hand"),),
+    ),
+    Mutant(
+        "await-removed-settle",
+        "python/observe.c",
+        "            ap__task_await_handover(task);\n            ap__bound_pin(task);",
+        "            ap__bound_pin(task);",
+        (("gil_cancel", "set_result against start, handed"),),
+    ),
+    Mutant(
         "await-removed-dealloc",
         "python/task.c",
         "    ap__task_await_handover(self);\n    ap__task_drop_call(self);",
@@ -180,6 +242,28 @@ MUTANTS = [
         "                ap_u32_store_release(&task->state, to | (before & AP_OBSERVED));\n"
         "                {",
         (("free_cancel", "cancel against start"),),
+    ),
+    Mutant(
+        "settle-overrides-late",
+        "python/observe.c",
+        "                if (to & AP_OVERRIDE) {\n"
+        "                    observer->outcome = outcome;\n"
+        "                    observer->failed = failed;\n"
+        "                    observer->traceback = traceback;\n"
+        "                }\n",
+        "",
+        (("free_cancel", "set_result against start, a reader"),),
+        more=(
+            (
+                "                    changed = true;",
+                "                    if (to & AP_OVERRIDE) {\n"
+                "                        observer->outcome = outcome;\n"
+                "                        observer->failed = failed;\n"
+                "                        observer->traceback = traceback;\n"
+                "                    }\n"
+                "                    changed = true;",
+            ),
+        ),
     ),
     Mutant(
         "settle-drops-call-always",
@@ -228,6 +312,30 @@ MUTANTS = [
         "python/run.c",
         "    while ((state & (AP_STATE | AP_TAKEN)) == AP_PENDING) {",
         "    while ((state & AP_STATE) == AP_PENDING) {",
+        (("free_cancel", "taking the call against start and cancel"),),
+    ),
+    Mutant(
+        "take-store",
+        "python/future.c",
+        "        taken = ap_u32_cas_acq_rel(&self->state, &state, state | AP_TAKEN);",
+        "        ap_u32_store_release(&self->state, state | AP_TAKEN);\n        taken = true;",
+        (("free_cancel", "taking the call against start and cancel"),),
+    ),
+    Mutant(
+        "set-running-store",
+        "python/future.c",
+        "        started =\n"
+        "            ap_u32_cas_acq_rel(&self->state, &state, "
+        "(state & ~(uint32_t)AP_TAKEN) | AP_RUNNING);",
+        "        ap_u32_store_release(&self->state, (state & ~(uint32_t)AP_TAKEN) | AP_RUNNING);\n"
+        "        started = true;",
+        (("free_cancel", "set_running against start"),),
+    ),
+    Mutant(
+        "take-call-clears-has-context",
+        "python/future.c",
+        "    self->outcome = self->args = self->fn = NULL;\n",
+        "    self->outcome = self->args = self->fn = NULL;\n    self->has_context = false;\n",
         (("free_cancel", "taking the call against start and cancel"),),
     ),
     Mutant(
@@ -280,10 +388,44 @@ MUTANTS = [
         (("free_bound", "bound, 1 leaves"),),
     ),
     Mutant(
+        "bound-blocked-late",
+        "python/bound.c",
+        "    ap_u32_add_seq_cst(&core->blocked, 1);\n",
+        "",
+        (("free_bound", "bound, 2 leave"),),
+        more=(
+            (
+                "        ap__word_sleep(&core->pending,",
+                "        if (!sleeps)\n"
+                "            ap_u32_add_seq_cst(&core->blocked, 1);\n"
+                "        ap__word_sleep(&core->pending,",
+            ),
+            (
+                "    ap_u32_sub_seq_cst(&core->blocked, 1);",
+                "    if (ap_u32_load_seq_cst(&core->blocked))\n"
+                "        ap_u32_sub_seq_cst(&core->blocked, 1);",
+            ),
+        ),
+    ),
+    Mutant(
         "bound-look-relaxed",
         "python/bound.c",
         "    if (AP_LIKELY(ap_u32_load_seq_cst(&core->blocked) == 0))",
         "    if (AP_LIKELY(ap_u32_load_relaxed(&core->blocked) == 0))",
+        (("free_bound", "bound, 1 leaves"),),
+    ),
+    Mutant(
+        "bound-leave-relaxed",
+        "python/bound.c",
+        "    ap_u32_sub_seq_cst(&core->pending, 1);\n    wake_one(core);",
+        "    ap_u32_sub_relaxed(&core->pending, 1);\n    wake_one(core);",
+        (("free_bound", "bound, 1 leaves"),),
+    ),
+    Mutant(
+        "bound-take-load-relaxed",
+        "python/bound.c",
+        "    *seen = ap_u32_load_seq_cst(&core->pending);",
+        "    *seen = ap_u32_load_relaxed(&core->pending);",
         (("free_bound", "bound, 1 leaves"),),
     ),
     Mutant(
@@ -346,4 +488,27 @@ MUTANTS = [
         "        ap_u32_add_relaxed(&self->sleepers, 1);",
         (("free_observe", "watch against publish"),),
     ),
+    Mutant(
+        "post-counts-first",
+        "python/completions.c",
+        "    Py_BEGIN_CRITICAL_SECTION(op);",
+        "    ap_u32_add_seq_cst(&self->sequence, 1);\n    Py_BEGIN_CRITICAL_SECTION(op);",
+        (("free_observe", "watch against publish"),),
+        more=(
+            (
+                "    ap_u32_add_seq_cst(&self->sequence, 1);\n    /* step c:",
+                "    /* step c:",
+            ),
+        ),
+    ),
 ]
+
+# Changes that no execution can tell from the real code, as in catalogue.py.
+EQUIVALENT = {
+    "OBSERVED set relaxed": "who is told that the task is done loads the state again, acquire, "
+    "before it reads the outcome; entries are read in the critical section",
+    "the entry of a task that was done already stays in the list": "nobody reads that list again, "
+    "it is freed with the task",
+    "settling forgets OBSERVED": "of a task that is done nobody asks for it",
+    "an outcome that lost against set_result is not dropped at once": "it is dropped with the task",
+}

@@ -15,3 +15,4 @@ class Mutant:
     new: str
     seen_by: tuple[tuple[str, str], ...]  # program, beginning of a case's name ("": all)
     occurrence: int = 0  # of the text, counted from 1; 0: it is there once
+    more: tuple[tuple[str, str], ...] = ()  # other places of the file: what is there once, and new

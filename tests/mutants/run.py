@@ -48,12 +48,16 @@ def mutate(mutant: Mutant) -> Path:
     shutil.copytree(ROOT / "csrc", directory / "csrc")
     path = directory / "csrc" / mutant.file
     text = path.read_text()
-    pieces = text.split(mutant.old)
-    if len(pieces) <= mutant.occurrence or (not mutant.occurrence and len(pieces) != 2):
-        raise ValueError(f"its text is {len(pieces) - 1} times in csrc/{mutant.file}")
-    at = mutant.occurrence or 1
-    before, after = mutant.old.join(pieces[:at]), mutant.old.join(pieces[at:])
-    path.write_text(before + mutant.new + after)
+    for old, new, occurrence in [
+        (mutant.old, mutant.new, mutant.occurrence),
+        *((old, new, 0) for old, new in mutant.more),
+    ]:
+        pieces = text.split(old)
+        if len(pieces) <= occurrence or (not occurrence and len(pieces) != 2):
+            raise ValueError(f"{old!r} is {len(pieces) - 1} times in csrc/{mutant.file}")
+        at = occurrence or 1
+        text = old.join(pieces[:at]) + new + old.join(pieces[at:])
+    path.write_text(text)
     return directory
 
 
@@ -128,7 +132,7 @@ def main() -> int:
     noticed = sum(result.noticed for result in results)
     if not given.names:
         for kind, names in (
-            ("no execution differs", catalogue.EQUIVALENT),
+            ("no execution differs", catalogue.EQUIVALENT | bridge.EQUIVALENT),
             ("no code yet", catalogue.COMING),
         ):
             print(f"\n{kind}:")
