@@ -463,6 +463,11 @@ void point(uintptr_t address, bool writes) {
                 threads[i].state = READY;
 }
 
+void point_also(uintptr_t address, bool writes) {
+    if (together && how == SEARCH)
+        por_step(address, writes, depth - 1);
+}
+
 void model_yield(void) {
     if (!together)
         return;

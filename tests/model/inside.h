@@ -46,6 +46,9 @@ extern uint64_t model_now; /* nanoseconds */
 /* Before a step that others may see, at an address (0: at none): others may go first. */
 void point(uintptr_t address, bool writes);
 
+/* The step that this has been called for is one of another address as well. */
+void point_also(uintptr_t address, bool writes);
+
 /* As model_choose, but other answers than 0 are given only so often in an execution. */
 typedef enum budget { BUDGET_STALE, BUDGET_SPURIOUS, BUDGET_FAILURE, BUDGETS } budget;
 unsigned pick_within(budget budget, unsigned count);

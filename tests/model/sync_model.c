@@ -7,9 +7,16 @@
 #define TICK_NS \
     10000 /* what a look at the clock takes: a search for a time ends after a few looks */
 
+/* Of those that sleep on the word: who comes first is woken first, and a compare leaves what it
+ * knew to the next one. */
+static uintptr_t queue_of(const ap_atomic_u32 *word) {
+    return (uintptr_t)word + 1;
+}
+
 int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
     const void *caller = __builtin_return_address(0);
     point((uintptr_t)word, false);
+    point_also(queue_of(word), true);
     uint64_t value = order_compared(word, sizeof *word);
     TELL(caller, "futex wait at %s: %#llx%s", name_of((uintptr_t)word), (unsigned long long)value,
          value != word->raw ? "  (not the newest)" : "");
@@ -22,6 +29,7 @@ int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
 
 void ap_wake_u32(ap_atomic_u32 *word, uint32_t count) {
     point((uintptr_t)word, true);
+    point_also(queue_of(word), true);
     order_woke((uintptr_t)word);
     unsigned woken = wake_at((uintptr_t)word, count); /* the address only: it may be freed */
     TELL(__builtin_return_address(0), "futex wake at %s: %u woken", name_of((uintptr_t)word),
