@@ -1,5 +1,6 @@
-/* The insides of the explorer, shared by its files: explorer.c decides, order.c knows what loads
- * may read, memory.c what plain accesses and frees may touch. */
+/* The insides of the explorer, shared by its files: explorer.c is the program, threads.c runs the
+ * threads of a case, decide.c decides which goes on, por.c which might as well, order.c knows what
+ * loads may read, memory.c what plain accesses and frees may touch, report.c tells. */
 #ifndef MODEL_INSIDE_H
 #define MODEL_INSIDE_H
 
@@ -38,10 +39,29 @@ typedef struct location {
 
 /* ---- explorer.c --------------------------------------------------------------------------- */
 
+typedef struct options {
+    uint64_t executions; /* at most; 0: no limit */
+    double seconds;
+    uint64_t seed, runs; /* of random executions */
+    const char *trace;
+    int preemptions, stale; /* -1: as the case says */
+    bool deep, quick;
+    bool list;
+} options;
+
+extern options given;
+extern const model_case *current;
+
+/* ---- threads.c ---------------------------------------------------------------------------- */
+
 extern int self;           /* the running thread */
 extern bool together;      /* the threads run, not setup or finish */
 extern bool unwatched;     /* plain accesses are nobody's */
 extern uint64_t model_now; /* nanoseconds */
+extern uint64_t executions, steps_in_all;
+
+void execute(void);           /* the current case, once */
+_Noreturn void abandon(void); /* the execution */
 
 /* Before a step that others may see, at an address (0: at none): others may go first. */
 void point(uintptr_t address, bool writes);
@@ -49,9 +69,50 @@ void point(uintptr_t address, bool writes);
 /* The step that this has been called for is one of another address as well. */
 void point_also(uintptr_t address, bool writes);
 
+/* Sleeps on an address until woken (true), or until the deadline (false). */
+bool sleep_at(uintptr_t address, uint64_t deadline);
+unsigned wake_at(uintptr_t address, uint32_t count);
+bool is_thread_local(uintptr_t address); /* each thread has a copy of it */
+
+/* ---- decide.c ----------------------------------------------------------------------------- */
+
+typedef enum mode { SEARCH, RANDOM, REPLAY } mode;
+extern mode how;
+extern uint32_t number; /* of the decision, those with one answer included */
+
+void decide_from_the_start(mode wanted);
+void decide_seed(uint64_t seed); /* of the next execution, at random */
+void decide_begin(void);         /* an execution; its threads */
+void decide_begin_threads(int count);
+/* Another answer for the last decision that has one to be tried; false: there is none. */
+bool decide_next_time(void);
+
+/* Which of these threads goes on; the first so many cost no preemption. */
+unsigned decide_thread(unsigned count, const int8_t *of, unsigned free_of_cost);
+void decide_step(uint64_t step); /* the running thread is about to make it, or yields */
+void decide_yield(void);
+int decide_last(void); /* the decision that was made last, for por.c */
+
 /* As model_choose, but other answers than 0 are given only so often in an execution. */
 typedef enum budget { BUDGET_STALE, BUDGET_SPURIOUS, BUDGET_FAILURE, BUDGETS } budget;
 unsigned pick_within(budget budget, unsigned count);
+int bound_of(budget which);
+int bound_of_preemptions(void);
+int bound_of_both(void);
+
+void print_trace(void);
+void read_trace(const char *text);
+void replay_this(void); /* the execution that has been */
+
+/* ---- report.c ----------------------------------------------------------------------------- */
+
+extern bool failed; /* the execution */
+extern char failure[4096];
+
+void report_begin(void); /* an execution */
+void show_failure(void); /* and the failed execution again, step by step */
+void forget_outcomes(void);
+void check_outcomes(void);
 
 /* Writes a line of the trace, if one is wanted. */
 #define TELL(...)              \
@@ -62,11 +123,6 @@ unsigned pick_within(budget budget, unsigned count);
 extern bool telling;
 void tell(const void *caller, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *name_of(uintptr_t address); /* in a buffer of its own, of which there are some */
-
-/* Sleeps on an address until woken (true), or until the deadline (false). */
-bool sleep_at(uintptr_t address, uint64_t deadline);
-unsigned wake_at(uintptr_t address, uint32_t count);
-bool is_thread_local(uintptr_t address); /* each thread has a copy of it */
 
 /* ---- order.c ------------------------------------------------------------------------------ */
 
@@ -89,7 +145,7 @@ void por_reset(void);
 void por_step(uintptr_t address, bool writes, int decision);
 void por_yield(int decision);
 void por_wake(int thread); /* by the running thread */
-/* In explorer.c: at that decision another thread has to be tried as well. */
+/* In decide.c: at that decision another thread has to be tried as well. */
 void try_earlier(int decision, int thread);
 
 /* ---- memory.c ----------------------------------------------------------------------------- */
