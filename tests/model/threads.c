@@ -216,6 +216,8 @@ unsigned wake_at(uintptr_t address, uint32_t wanted) {
                 first = i;
         if (!first)
             break;
+        if (how == SEARCH && threads[first].deadline != UINT64_MAX)
+            try_earlier(decide_last(), first); /* its time may be over before it is woken */
         threads[first].state = READY;
         por_wake(first);
         woken++;
