@@ -152,6 +152,7 @@ void try_earlier(int decision, int thread);
 
 void memory_reset(void);
 bool memory_is_arena(uintptr_t address);
+uintptr_t memory_block(uintptr_t address); /* where its block begins; 0: it is of none */
 void memory_check_use(uintptr_t address, size_t size, const void *caller);
 unsigned memory_live(void);
 void *arena_take(size_t size); /* until the end of the execution; not zeroed, not seen by checks */

@@ -86,6 +86,11 @@ static block *block_of(uintptr_t address) {
     return offset < bottom && owner[offset / LINE] ? &blocks[owner[offset / LINE] - 1] : NULL;
 }
 
+uintptr_t memory_block(uintptr_t address) {
+    block *in = block_of(address);
+    return in ? in->from : 0;
+}
+
 void memory_check_use(uintptr_t address, size_t size, const void *caller) {
     block *in = block_of(address);
     if (!in)

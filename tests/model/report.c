@@ -30,10 +30,12 @@ const char *name_of(uintptr_t address) {
     static int turn;
     char *text = texts[turn++ % 4];
     const struct name *best = NULL;
+    uintptr_t block = memory_block(address);
     for (int i = 0; i < name_count; i++)
-        if (names[i].address <= address && (!best || names[i].address >= best->address))
+        if (names[i].address <= address && memory_block(names[i].address) == block &&
+            (!best || names[i].address >= best->address))
             best = &names[i];
-    if (!best || address - best->address >= 4096)
+    if (!best || (!block && address - best->address >= 4096))
         snprintf(text, sizeof *texts, "%#llx", (unsigned long long)address);
     else if (best->address == address)
         snprintf(text, sizeof *texts, "%s", best->text);
