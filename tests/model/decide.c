@@ -11,6 +11,7 @@
  *
  * A trace names the decisions whose answer was not the first one.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,7 @@ static struct answer {
 static int answer_count;
 static struct answer replayed[4096];
 static int replayed_count, replayed_at;
+static bool misfit; /* what has been replayed is no execution */
 
 static uint64_t random_state;
 static int priority[THREADS], lowest;
@@ -59,6 +61,7 @@ void decide_begin(void) {
     number = 0;
     preemptions = 0;
     answer_count = replayed_at = 0;
+    misfit = false;
     memset(spent, 0, sizeof spent);
 }
 
@@ -111,8 +114,10 @@ static bool decided(unsigned count, const int8_t *of, unsigned *index) {
             int value = replayed[replayed_at++].value;
             while (*index < count && (of ? of[*index] : (int)*index) != value)
                 ++*index;
-            if (*index == count)
-                model_fail("the trace does not fit: it is of another case or another program");
+            if (*index == count) {
+                misfit = true;
+                model_fail("its decision %u cannot be %d here", number, value);
+            }
         }
     } else if (how == RANDOM) {
         if (of) /* the thread of the highest priority */
@@ -264,24 +269,47 @@ bool decide_next_time(void) {
 /* ---- traces --------------------------------------------------------------------------------- */
 
 void print_trace(void) {
-    printf("  trace:");
+    printf("  %s --replay ", given.program);
     for (int i = 0; i < answer_count; i++)
-        printf("%c%u=%d", i ? ',' : ' ', answers[i].number, answers[i].value);
-    printf("%s\n", answer_count ? "" : " -");
+        printf("%s%u=%d", i ? "," : "", answers[i].number, answers[i].value);
+    printf("%s '%s'\n", answer_count ? "" : "-", current->name);
+    if (answer_count == (int)(sizeof answers / sizeof *answers))
+        printf("  (the trace is cut: raise `answers` in decide.c)\n");
 }
 
-void read_trace(const char *text) {
+static bool read_number(const char **text, char end, long most, long *number_out) {
+    char *after;
+    errno = 0;
+    *number_out = strtol(*text, &after, 10);
+    if (**text < '0' || **text > '9' || errno || *number_out > most || (*after && *after != end))
+        return false;
+    *text = after + (*after == end);
+    return end != '=' || after[0] == '=';
+}
+
+bool read_trace(const char *text) {
+    long at, value, before = 0;
     replayed_count = 0;
-    while (*text && *text != '-') {
-        char *end;
-        replayed[replayed_count].number = (uint32_t)strtoul(text, &end, 10);
-        if (*end != '=' || replayed_count == (int)(sizeof replayed / sizeof *replayed) - 1) {
-            fprintf(stderr, "a trace is NUMBER=VALUE,NUMBER=VALUE,...\n");
-            exit(2);
-        }
-        replayed[replayed_count++].value = (int)strtol(end + 1, &end, 10);
-        text = *end ? end + 1 : end;
+    if (strcmp(text, "-") == 0)
+        return true;
+    do {
+        if (replayed_count == (int)(sizeof replayed / sizeof *replayed) ||
+            !read_number(&text, '=', INT32_MAX, &at) ||
+            !read_number(&text, ',', UINT16_MAX, &value) || at <= before)
+            return false;
+        replayed[replayed_count++] = (struct answer){(uint32_t)at, (int)value};
+        before = at;
+    } while (*text);
+    return text[-1] != ',';
+}
+
+bool trace_fits(void) {
+    if (!misfit && replayed_at < replayed_count) {
+        snprintf(failure, sizeof failure, "it goes on after the end, with decision %u",
+                 replayed[replayed_at].number);
+        misfit = true;
     }
+    return !misfit;
 }
 
 void replay_this(void) {

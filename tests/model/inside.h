@@ -43,7 +43,7 @@ typedef struct options {
     uint64_t executions; /* at most; 0: no limit */
     double seconds;
     uint64_t seed, runs; /* of random executions */
-    const char *trace;
+    const char *program, *trace;
     int preemptions, stale; /* -1: as the case says */
     bool deep, quick;
     bool list;
@@ -100,8 +100,9 @@ int bound_of(budget which);
 int bound_of_preemptions(void);
 int bound_of_both(void);
 
-void print_trace(void);
-void read_trace(const char *text);
+void print_trace(void); /* the command that replays the execution */
+bool read_trace(const char *text);
+bool trace_fits(void);  /* it was one of this case; else `failure` says why not */
 void replay_this(void); /* the execution that has been */
 
 /* ---- report.c ----------------------------------------------------------------------------- */
@@ -112,7 +113,7 @@ extern char failure[4096];
 void report_begin(void); /* an execution */
 void show_failure(void); /* and the failed execution again, step by step */
 void forget_outcomes(void);
-void check_outcomes(void);
+void check_outcomes(void); /* that each was seen; others end their execution */
 
 /* Writes a line of the trace, if one is wanted. */
 #define TELL(...)              \

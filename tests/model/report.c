@@ -52,8 +52,17 @@ void report_begin(void) {
 
 /* ---- telling -------------------------------------------------------------------------------- */
 
-static void print_caller(const void *caller) {
+/* The lines that a caller is on, with those that it is inlined at; known ones without a process. */
+static const char *lines_of(const void *caller) {
     static char own[512];
+    static struct {
+        const void *caller;
+        char text[200];
+    } known[256];
+    static int count;
+    for (int i = 0; i < count; i++)
+        if (known[i].caller == caller)
+            return known[i].text;
     if (!own[0]) {
         FILE *link = popen("readlink /proc/$PPID/exe", "r");
         if (!link || !fgets(own, sizeof own, link))
@@ -62,20 +71,23 @@ static void print_caller(const void *caller) {
         if (link)
             pclose(link);
     }
-    char command[700], line[512];
+    count = count < 256 ? count + 1 : count; /* then the last place is used again */
+    char command[700], line[512], *text = known[count - 1].text;
+    size_t length = 0, size = sizeof known->text;
+    known[count - 1].caller = caller;
+    text[0] = 0;
     snprintf(command, sizeof command, "addr2line -i -s -e '%s' %#lx 2>/dev/null" /* binutils */,
              own, (unsigned long)((uintptr_t)caller - 1));
     FILE *pipe = popen(command, "r");
-    bool first = true;
     while (pipe && fgets(line, sizeof line, pipe)) {
         line[strcspn(line, " \n")] = 0;
-        if (strncmp(line, "atomic", 6) == 0) /* the inline functions around the access */
-            continue;
-        printf("%s%s", first ? "    " : " < ", line);
-        first = false;
+        if (strncmp(line, "atomic", 6) != 0 && length < size) /* not what is around the access */
+            length += (size_t)snprintf(text + length, size - length, "%s%s",
+                                       length ? " < " : "    ", line);
     }
     if (pipe)
         pclose(pipe);
+    return text;
 }
 
 void tell(const void *caller, const char *format, ...) {
@@ -84,9 +96,7 @@ void tell(const void *caller, const char *format, ...) {
     va_start(arguments, format);
     vprintf(format, arguments);
     va_end(arguments);
-    if (caller)
-        print_caller(caller);
-    printf("\n");
+    printf("%s\n", caller ? lines_of(caller) : "");
 }
 
 /* ---- failures ------------------------------------------------------------------------------- */
@@ -106,8 +116,11 @@ void model_fail(const char *format, ...) {
 void show_failure(void) {
     char text[sizeof failure];
     memcpy(text, failure, sizeof text);
-    printf("%s: FAILED after %llu executions: %s\n", current->name, (unsigned long long)executions,
-           text);
+    printf("%s: FAILED: %s\n  after %llu executions; again:\n", current->name, text,
+           (unsigned long long)executions);
+    if (how == RANDOM)
+        printf("  %s --random 1 --seed %llu '%s'\n", given.program,
+               (unsigned long long)(given.seed + executions - 1), current->name);
     print_trace();
     if (how != REPLAY && !given.quick) {
         replay_this();
@@ -127,6 +140,14 @@ static struct outcome {
 } outcomes[64];
 static int outcome_count;
 
+static bool among(const char *text, const char *list) {
+    size_t length = strlen(text);
+    for (const char *at = list; (at = strstr(at, text)); at++)
+        if ((at == list || at[-1] == '|') && (at[length] == 0 || at[length] == '|'))
+            return true;
+    return false;
+}
+
 void model_outcome(const char *format, ...) {
     char text[sizeof outcomes->text];
     va_list arguments;
@@ -142,14 +163,8 @@ void model_outcome(const char *format, ...) {
         strcpy(outcomes[outcome_count++].text, text);
     }
     outcomes[i].seen++;
-}
-
-static bool among(const char *text, const char *list) {
-    size_t length = strlen(text);
-    for (const char *at = list; (at = strstr(at, text)); at++)
-        if ((at == list || at[-1] == '|') && (at[length] == 0 || at[length] == '|'))
-            return true;
-    return false;
+    if (current->outcomes && !among(text, current->outcomes))
+        model_fail("an outcome that must not be: %s", text);
 }
 
 void forget_outcomes(void) {
@@ -159,11 +174,6 @@ void forget_outcomes(void) {
 void check_outcomes(void) {
     char wanted[512], *rest = NULL;
     snprintf(wanted, sizeof wanted, "%s", current->outcomes);
-    for (int i = 0; i < outcome_count; i++)
-        if (!among(outcomes[i].text, current->outcomes)) {
-            snprintf(failure, sizeof failure, "an outcome that must not be: %s", outcomes[i].text);
-            failed = true;
-        }
     for (char *word = strtok_r(wanted, "|", &rest); word; word = strtok_r(NULL, "|", &rest)) {
         int i = 0;
         while (i < outcome_count && strcmp(outcomes[i].text, word) != 0)
