@@ -149,6 +149,7 @@ bool ap_idle_begin(ap_pool *pool) {
 void ap_idle_end(ap_pool *pool) {
     /* pairs with ap_idle_try_end: after this our pushes are in the queues it looks at */
     (void)ap_u64_sub_seq_cst(&pool->idle, AP_IDLE_BEGUN_ONE);
+    /* a search that found nothing leaves a slot that is only reserved to its worker */
     if (ap_backlog_look(pool, false) != AP_QUEUE_EMPTY)
         ap_idle_wake(pool, true);
     ap_idle_try_end(pool);

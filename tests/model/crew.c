@@ -4,7 +4,7 @@
 #include "sched/pool.h"
 #include "sync/wait.h"
 
-bool model_spins;
+int model_spins;
 ap_pool *crew_pool;
 crew_task *crew_tasks;
 static int task_count;
@@ -12,7 +12,7 @@ static ap_atomic_u32 *ended; /* how many have said so */
 
 void crew_make(const ap_pool_options *options, int count) {
     task_count = count;
-    model_spins = false;
+    model_spins = 0;
     int rc = ap_pool_new(options, &crew_pool);
     MODEL_CHECK(rc == AP_OK);
     crew_tasks = model_alloc(CREW_TASKS_MAX * sizeof *crew_tasks);

@@ -1,7 +1,8 @@
 /* Push against park (idle.h): whatever is pushed is run, whoever is on the way to sleep. */
 #include "crew.h"
+#include "sync/wait.h"
 
-/* values: tasks of each producer, producers, workers, shards, spinning, in order */
+/* values: tasks of each producer, producers, workers, shards, the thread that spins, in order */
 static void setup(void) {
     crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(2),
                                  .shards = (uint32_t)model_value(3),
@@ -25,6 +26,25 @@ static void producer_2(void) {
     push(1);
 }
 
+/* Its second push comes at any time: also when the worker that took the first has had its last look
+ * at the queues, and still counts as searching. */
+static void napper(void) {
+    static ap_atomic_u32 never;
+    MODEL_CHECK(ap_pool_push(crew_pool, crew_task_of(0)) == AP_OK);
+    MODEL_CHECK(ap_wait_u32(&never, 0, 1) == AP_E_TIMEDOUT);
+    MODEL_CHECK(ap_pool_push(crew_pool, crew_task_of(1)) == AP_OK);
+}
+
+/* A worker that searches and, when it finds nothing, ends instead of parking. */
+static void passer_by(void) {
+    ap_worker *worker;
+    ap_task *task;
+    MODEL_CHECK(ap_worker_begin(crew_pool, &worker) == AP_OK);
+    while ((task = ap_worker_search(worker)))
+        crew_run(task);
+    ap_worker_end(worker);
+}
+
 #define CASE(title, ...)                                                            \
     .name = title, .setup = setup, .may_block = crew_has_run, .finish = crew_check, \
     .leaves_memory = true, .values = {__VA_ARGS__}
@@ -40,5 +60,7 @@ const model_case model_cases[] = {
      .threads = {producer_1, producer_2, crew_work, crew_work}, .preemptions = 1, .stale = 2},
     {CASE("park, 2 producers, 2 workers, in order", 1, 2, 2, 1, 0, 1),
      .threads = {producer_1, producer_2, crew_work, crew_work}, .preemptions = 1, .stale = 1},
+    {CASE("park, a worker that searches ends", 2, 1, 2, 1, 2, 0),
+     .threads = {crew_work, passer_by, napper}, .preemptions = 1, .stale = 1},
     {0},
 };

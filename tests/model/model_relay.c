@@ -11,7 +11,7 @@ static void setup(void) {
                                  .ring_slots = 2,
                                  .cpus = 2},
               model_value(0));
-    model_spins = model_value(1);
+    model_spins = -model_value(1);
 }
 
 static void run(ap_task *task, ap_worker *worker) {

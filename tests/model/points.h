@@ -10,7 +10,8 @@ void model_yield(void);
 #define AP_THREAD_LOCAL __attribute__((section("model_tls")))
 #define AP_CPU_PAUSE() model_yield()
 
-extern bool model_spins;
-#define AP_WORKERS_SPIN model_spins
+int model_self(void);
+extern int model_spins; /* the thread whose worker spins; 0: none, -1: all */
+#define AP_WORKERS_SPIN (model_spins < 0 || model_spins == model_self())
 
 #endif

@@ -583,6 +583,14 @@ MUTANTS = [
         "    (void)ap_u64_add_seq_cst(&pool->dealt, 1);",
         QUIET,
     ),
+    Mutant(
+        "end-does-not-look",
+        "sched/idle.c",
+        "    if (ap_backlog_look(pool, false) != AP_QUEUE_EMPTY)\n"
+        "        ap_idle_wake(pool, true);\n    ap_idle_try_end(pool);",
+        "    ap_idle_try_end(pool);",
+        (("model_park", "park, a worker that searches ends"),),
+    ),
 ]
 
 # Changes that no execution can tell from the real code.

@@ -8,7 +8,7 @@ ap_pytask *crew_task;
 PyObject *crew_result;
 int crew_runs;
 bool crew_fails;
-bool model_spins;
+int model_spins;
 
 static PyObject *call(PyObject *argument) {
     MODEL_CHECK(argument);

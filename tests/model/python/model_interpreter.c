@@ -1,7 +1,7 @@
 /* The stand-in itself (Python.h): it excludes whom CPython excludes, and no more. */
 #include "Python.h"
 
-bool model_spins;
+int model_spins;
 
 static PyObject *object[2];
 static int shared, seen;
