@@ -501,6 +501,117 @@ MUTANTS = [
             ),
         ),
     ),
+    Mutant(
+        "condition-unlock-no-wake",
+        "python/condition.c",
+        "    if (ap_u32_exchange_acq_rel(&self->word, 0) == 2)\n"
+        "        ap_wake_u32(&self->word, 1);",
+        "    (void)ap_u32_exchange_acq_rel(&self->word, 0);",
+        (("free_condition", "condition, 2 take"),),
+    ),
+    Mutant(
+        "condition-unlock-reads-first",
+        "python/condition.c",
+        "    if (ap_u32_exchange_acq_rel(&self->word, 0) == 2)\n"
+        "        ap_wake_u32(&self->word, 1);",
+        "    uint32_t before = ap_u32_load_relaxed(&self->word);\n"
+        "    ap_u32_store_release(&self->word, 0);\n"
+        "    if (before == 2)\n"
+        "        ap_wake_u32(&self->word, 1);",
+        (("free_condition", "condition, 2 take"),),
+    ),
+    Mutant(
+        "condition-unlock-relaxed",
+        "python/condition.c",
+        "ap_u32_exchange_acq_rel(&self->word, 0) == 2",
+        "ap_u32_exchange_relaxed(&self->word, 0) == 2",
+        (("free_condition", "condition, 2 take"),),
+    ),
+    Mutant(
+        "condition-lock-relaxed",
+        "python/condition.c",
+        "while (ap_u32_exchange_acq_rel(&self->word, 2) != 0)",
+        "while (ap_u32_exchange_relaxed(&self->word, 2) != 0)",
+        (("free_condition", "condition, 2 take"),),
+    ),
+    Mutant(
+        "condition-lock-forgets-sleepers",
+        "python/condition.c",
+        "while (ap_u32_exchange_acq_rel(&self->word, 2) != 0)",
+        "while ((expected = 0, !ap_u32_cas_acq_rel(&self->word, &expected, 1)) &&\n"
+        "               ap_u32_exchange_acq_rel(&self->word, 2) != 0)",
+        (("free_condition", "condition, 3 take"),),
+    ),
+    Mutant(
+        "condition-owner-cleared-late",
+        "python/condition.c",
+        "    ap_u64_store_relaxed(&self->owner, 0);\n",
+        "",
+        (("free_condition", "condition, 2 take"),),
+        more=(
+            (
+                "        ap_wake_u32(&self->word, 1);\n",
+                "        ap_wake_u32(&self->word, 1);\n"
+                "    ap_u64_store_relaxed(&self->owner, 0);\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "condition-glance-waits",
+        "python/condition.c",
+        "            if (deadline != AP_FOREVER && ap_clock_now() >= deadline)\n"
+        "                return 0;\n",
+        "",
+        (("free_condition", "condition, one only"),),
+    ),
+    Mutant(
+        "condition-notify-no-step",
+        "python/condition.c",
+        "    ap_u32_add_acq_rel(&self->sequence, 1);\n",
+        "",
+        (("free_condition", "condition, 1 waits"),),
+    ),
+    Mutant(
+        "condition-notify-no-wake",
+        "python/condition.c",
+        "    ap_wake_u32(&self->sequence, UINT32_MAX);",
+        "    (void)self;",
+        (("free_condition", "condition, 1 waits"),),
+    ),
+    Mutant(
+        "condition-notify-wakes-one",
+        "python/condition.c",
+        "    ap_wake_u32(&self->sequence, UINT32_MAX);",
+        "    ap_wake_u32(&self->sequence, 1);",
+        (("free_condition", "condition, 2 wait"),),
+    ),
+    Mutant(
+        "condition-wait-unlocks-first",
+        "python/condition.c",
+        "    uint32_t sequence = ap_u32_load_acquire(&self->sequence);\n"
+        "    uint32_t depth = self->depth;\n"
+        "    self->depth = 0;\n"
+        "    unlock(self);\n",
+        "    uint32_t depth = self->depth;\n"
+        "    self->depth = 0;\n"
+        "    unlock(self);\n"
+        "    uint32_t sequence = ap_u32_load_acquire(&self->sequence);\n",
+        (("free_condition", "condition, 1 waits"),),
+    ),
+    Mutant(
+        "condition-wait-does-not-lock",
+        "python/condition.c",
+        "    lock(self, AP_FOREVER, false);\n    self->depth = depth;",
+        "    self->depth = depth;",
+        (("free_condition", "condition, 1 waits"),),
+    ),
+    Mutant(
+        "condition-wait-forgets-depth",
+        "python/condition.c",
+        "    self->depth = depth;\n",
+        "    (void)depth;\n",
+        (("free_condition", "condition, 1 waits"),),
+    ),
 ]
 
 # Changes that no execution can tell from the real code, as in catalogue.py.

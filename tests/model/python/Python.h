@@ -195,6 +195,7 @@ PyObject *PySequence_Tuple(PyObject *list);
 #define PyTuple_SET_ITEM(op, i, item) (((PyListObject *)(op))->ob_item[i] = (item))
 
 double PyFloat_AsDouble(PyObject *op);
+#define PyFloat_FromDouble model_float
 PyObject *PyDict_New(void);
 
 /* Some object; a float; a function. */
@@ -222,7 +223,7 @@ extern PyTypeObject model_exceptions[];
 #define MODEL_PENDING_LIMIT_ERROR ((PyObject *)&model_exceptions[10])
 
 void PyErr_SetNone(PyObject *type);
-#define PyErr_SetString(type, text) PyErr_SetNone(type)
+#define PyErr_SetString(type, text) ((void)(text), PyErr_SetNone(type))
 PyObject *PyErr_Format(PyObject *type, const char *format, ...);
 PyObject *PyErr_NoMemory(void);
 PyObject *PyErr_Occurred(void);
@@ -243,6 +244,7 @@ int PyErr_CheckSignals(void);
 /* ---- types and methods ----------------------------------------------------------------------- */
 
 typedef PyObject *(*PyCFunction)(PyObject *, PyObject *);
+typedef PyObject *(*model_keyed)(PyObject *, PyObject *, PyObject *);
 typedef PyObject *(*model_fast)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
 typedef struct PyMethodDef {
     const char *ml_name;
@@ -255,6 +257,8 @@ enum { METH_CLASS = 32 };
 /* op.name(), or op.name(argument) */
 PyObject *model_method(PyObject *op, const char *name, PyObject *argument);
 int PyArg_ParseTuple(PyObject *args, const char *format, ...); /* of objects */
+int PyArg_ParseTupleAndKeywords(PyObject *args, PyObject *names, const char *format, char **known,
+                                ...); /* of one, without a name */
 typedef struct {
     const char *name;
     PyObject *(*get)(PyObject *, void *);
@@ -273,6 +277,7 @@ typedef struct {
     PyType_Slot *slots;
 } PyType_Spec;
 enum { Py_TPFLAGS_DEFAULT, Py_TPFLAGS_BASETYPE, Py_TPFLAGS_HAVE_GC, Py_TPFLAGS_IMMUTABLETYPE };
+enum { Py_TPFLAGS_DISALLOW_INSTANTIATION = 4 };
 enum {
     Py_tp_dealloc = 1,
     Py_tp_traverse,
@@ -314,6 +319,7 @@ int model_absent_int(const void *first, ...);
 #define PyList_GetSlice(...) model_absent_object(__VA_ARGS__)
 #define PyObject_CallFunctionObjArgs(...) model_absent_object(__VA_ARGS__)
 #define PyObject_CallMethod(...) model_absent_object(__VA_ARGS__)
+#define PyObject_IsTrue(...) model_absent_int(__VA_ARGS__)
 #define PyObject_CallNoArgs(...) model_absent_object(__VA_ARGS__)
 #define PyObject_GenericGetDict(...) model_absent_object(__VA_ARGS__)
 #define PyObject_GenericSetAttr(...) model_absent_int(__VA_ARGS__)

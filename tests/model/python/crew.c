@@ -44,6 +44,8 @@ void crew_begin(uint32_t max_pending, int references) {
         ap__task_setup(NULL);
     if (!ap__completions_type)
         ap__completions_setup(NULL);
+    if (!ap__condition_type)
+        ap__condition_setup(NULL);
     ap__task_type = ap__task_base_type;
     ap__hooks.cancelled_error = MODEL_CANCELLED_ERROR;
     ap__hooks.invalid_state_error = MODEL_INVALID_STATE_ERROR;
@@ -138,7 +140,7 @@ bool crew_is(void *op, const char *name) {
     return answer == Py_True;
 }
 
-/* ---- fork.c, home.c, context.c, condition.c, module.c: nothing of it happens here ------------ */
+/* ---- fork.c, home.c, context.c, module.c: nothing of it happens here ------------ */
 
 _Thread_local ap_pytask *ap__running;
 _Thread_local ap_core *ap__home;
@@ -171,25 +173,6 @@ void ap__context_leave_base(PyObject *base) {
 
 void ap__context_replace(PyObject **base) {
     (void)base;
-    model_absent();
-}
-
-PyObject *ap__condition_new(void) {
-    model_absent();
-}
-
-void ap__condition_acquire(PyObject *condition) {
-    (void)condition;
-    model_absent();
-}
-
-void ap__condition_release(PyObject *condition) {
-    (void)condition;
-    model_absent();
-}
-
-void ap__condition_notify_all(PyObject *condition) {
-    (void)condition;
     model_absent();
 }
 

@@ -204,7 +204,7 @@ PyTypeObject model_exceptions[] = {EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION, E
                                    EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION};
 
 PyObject *PyType_FromSpec(PyType_Spec *spec) {
-    static PyTypeObject types[4];
+    static PyTypeObject types[5];
     static int count;
     PyTypeObject *type = &types[count++];
     *type = (PyTypeObject){IMMORTAL, .tp_name = spec->name, .tp_basicsize = (size_t)spec->basicsize,
@@ -347,6 +347,11 @@ PyObject *model_method(PyObject *op, const char *name, PyObject *argument) {
         result = method->ml_meth(op, tuple);
         Py_DECREF(tuple);
         break;
+    case METH_VARARGS | METH_KEYWORDS:
+        tuple = argument ? PyTuple_Pack(1, argument) : PyTuple_New(0);
+        result = ((model_keyed)(void (*)(void))method->ml_meth)(op, tuple, NULL);
+        Py_DECREF(tuple);
+        break;
     default:
         result = method->ml_meth(op, argument);
     }
@@ -359,6 +364,20 @@ int PyArg_ParseTuple(PyObject *args, const char *format, ...) {
     MODEL_CHECK(strcmp(format, "|O") == 0);
     va_start(targets, format);
     if (PyTuple_GET_SIZE(args))
+        *va_arg(targets, PyObject **) = PyTuple_GET_ITEM(args, 0);
+    va_end(targets);
+    return 1;
+}
+
+int PyArg_ParseTupleAndKeywords(PyObject *args, PyObject *names, const char *format, char **known,
+                                ...) {
+    va_list targets;
+    (void)known;
+    MODEL_CHECK(!names && (strcmp(format, "|O") == 0 || strcmp(format, "|pO") == 0));
+    va_start(targets, known);
+    if (PyTuple_GET_SIZE(args) && format[1] == 'p')
+        *va_arg(targets, int *) = PyTuple_GET_ITEM(args, 0) != Py_False;
+    else if (PyTuple_GET_SIZE(args))
         *va_arg(targets, PyObject **) = PyTuple_GET_ITEM(args, 0);
     va_end(targets);
     return 1;

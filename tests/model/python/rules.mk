@@ -5,7 +5,7 @@
 PY := $(HERE)/python
 PY_MODELS := $(patsubst $(PY)/model_%.c,%,$(wildcard $(PY)/model_*.c))
 PY_PROGRAMS := $(PY_MODELS:%=gil_%) $(PY_MODELS:%=free_%)
-PY_UNITS := run observe block bound task future completions
+PY_UNITS := run observe block bound task future completions condition
 PY_HEADERS := $(wildcard $(CSRC)/python/*.h $(PY)/*.h) $(PY)/rules.mk
 PY_FLAGS := -O1 -fsanitize=thread -I$(PY)
 
