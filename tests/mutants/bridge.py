@@ -612,6 +612,35 @@ MUTANTS = [
         "    (void)depth;\n",
         (("free_condition", "condition, 1 waits"),),
     ),
+    Mutant(
+        "untaken-does-not-await",
+        "python/untaken.c",
+        "    while (!(header = ap_pool_take_try(pool)) && ap_pool_pending(pool))\n"
+        "        ap_cpu_yield();\n",
+        "    header = ap_pool_take_try(pool);\n",
+        (("free_untaken", "submit against the last"),),
+    ),
+    Mutant(
+        "untaken-cancels-one",
+        "python/untaken.c",
+        "    while (!ap__core_is_orphaned(self->core) && (header",
+        "    if (!ap__core_is_orphaned(self->core) && (header",
+        (("free_untaken", "2 submits"),),
+    ),
+    Mutant(
+        "stranded-looks-acquire",
+        "python/submit.h",
+        "    return ap_u32_load_seq_cst(&core->started) == 0;",
+        "    return ap_u32_load_acquire(&core->started) == 0;",
+        (("free_untaken", "submit against the last"),),
+    ),
+    Mutant(
+        "stranded-does-not-look",
+        "python/submit.h",
+        "    return AP_UNLIKELY(ap__core_has_no_threads(core));",
+        "    return (void)core, false;",
+        (("free_untaken", "submit against the last"),),
+    ),
 ]
 
 # Changes that no execution can tell from the real code, as in catalogue.py.

@@ -4,7 +4,8 @@
 
 PY := $(HERE)/python
 PY_MODELS := $(patsubst $(PY)/model_%.c,%,$(wildcard $(PY)/model_*.c))
-PY_PROGRAMS := $(PY_MODELS:%=gil_%) $(PY_MODELS:%=free_%)
+# With a GIL a submit is one step, seen from other submits and from the end of a worker.
+PY_PROGRAMS := $(filter-out gil_untaken,$(PY_MODELS:%=gil_%)) $(PY_MODELS:%=free_%)
 PY_UNITS := run observe block bound task future completions condition
 PY_HEADERS := $(wildcard $(CSRC)/python/*.h $(PY)/*.h) $(PY)/rules.mk
 PY_FLAGS := -O1 -fsanitize=thread -I$(PY)
@@ -18,6 +19,9 @@ $(OUT)/$(1)_seen-%.o: $(PY)/%.c $(HEADERS) $(PY_HEADERS)
 	@$(GCC) $(FLAGS) $(PY_FLAGS) $(2) -c $$< -o $$@
 $(OUT)/$(1)_interpreter: $(OUT)/$(1)_seen-model_interpreter.o $(OUT)/$(1)_seen-interpreter.o \
 		$(EXPLORER:%=$(EXPLORER_OUT)/%.o)
+	@$(GCC) -no-pie $$^ -o $$@
+$(OUT)/$(1)_untaken: $(OUT)/$(1)_seen-model_untaken.o $(OUT)/$(1)_unit-untaken.o \
+		$(OUT)/$(1)_seen-interpreter.o $(UNITS:%=$(OUT)/sched-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
 	@$(GCC) -no-pie $$^ -o $$@
 $(OUT)/$(1)_%: $(OUT)/$(1)_seen-model_%.o $(OUT)/$(1)_seen-crew.o $(OUT)/$(1)_seen-interpreter.o \
 		$(PY_UNITS:%=$(OUT)/$(1)_unit-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
