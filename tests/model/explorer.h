@@ -24,10 +24,12 @@
  * exist for the litmus tests.  See order.c.
  *
  * Limits.  A location's stores are ordered as they are executed, and a load reads a store that was
- * executed: no load buffering, no store that takes effect before an older one of its thread.  A
- * thread that pauses or yields sees what is newest afterwards.  An exploration is complete only up
- * to its bounds, which it prints: switches away from a thread that could go on, loads that do not
- * read the newest store, futex waits that return for no reason, allocations that fail.
+ * executed: no load buffering, no store that takes effect before an older one of its thread.  The
+ * order of seq_cst operations is that of execution too: a seq_cst load does not come before an
+ * older relaxed load of its thread.  A thread that pauses or yields sees what is newest afterwards.
+ * An exploration is complete only up to its bounds, which it prints: switches away from a thread
+ * that could go on, loads that do not read the newest store, futex waits that return for no reason,
+ * allocations that fail.
  */
 #ifndef MODEL_EXPLORER_H
 #define MODEL_EXPLORER_H

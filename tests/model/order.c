@@ -17,8 +17,9 @@
  *     futex wait         compares under a lock, which a wake takes as well: reads nothing older
  *                        than what those that held it before knew of the word; a relaxed load else
  *
- * That the order of seq_cst operations is the order of execution loses nothing, as all
- * executions are explored: any such order that C++20 allows is one.
+ * That the order of seq_cst operations is the order of execution leaves out what C++20 allows where
+ * a thread has read a store relaxed, and the order of seq_cst operations puts its next one before
+ * those that came before that store: then nothing but the order of execution is against it.
  */
 #include <string.h>
 

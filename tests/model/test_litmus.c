@@ -90,6 +90,15 @@ static void mp_2(void) {
         model_fence(model_value(3));
     b = ap_u32_load_relaxed(x);
 }
+/* a seq_cst word and a relaxed flag: 1 0 is a limit (a seq_cst load before an older relaxed one) */
+static void mp_sc_1(void) {
+    ap_u32_store_seq_cst(x, 1);
+    ap_u32_store_release(y, 1);
+}
+static void mp_sc_2(void) {
+    a = ap_u32_load_relaxed(y);
+    b = ap_u32_load_seq_cst(x);
+}
 /* the same through a plain word */
 static uint32_t *plain;
 static void plain_setup(void) {
@@ -277,6 +286,12 @@ const model_case model_cases[] = {
     MP("fences", RLX, RLX, REL, ACQ, "0 0|0 1|1 1"),
     MP("release fence, relaxed load", RLX, RLX, REL, 0, ALL_FOUR),
     MP("release store, acquire fence", REL, RLX, 0, ACQ, "0 0|0 1|1 1"),
+    {.name = "message passing, a seq_cst word and a relaxed flag",
+     .setup = setup,
+     .threads = {mp_sc_1, mp_sc_2},
+     .finish = two,
+     .outcomes = "0 0|0 1|1 1",
+     UNBOUNDED},
     {.name = "message passing, through a read-modify-write of another",
      .setup = setup,
      .threads = {mp_1, rs_2, rs_3},

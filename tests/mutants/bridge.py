@@ -641,6 +641,41 @@ MUTANTS = [
         "    return (void)core, false;",
         (("free_untaken", "submit against the last"),),
     ),
+    Mutant(
+        "pin-relaxed-unpin",
+        "python/bridge.h",
+        "        ap_u32_sub_seq_cst(&task->core->pins, 1);",
+        "        ap_u32_sub_relaxed(&task->core->pins, 1);",
+        (("free_pins", ""),),
+    ),
+    Mutant(
+        "pin-nothing",
+        "python/bridge.h",
+        "        ap_u32_add_seq_cst(&task->core->pins, 1);",
+        "        (void)0;",
+        (("free_pins", ""),),
+        more=(("        ap_u32_sub_seq_cst(&task->core->pins, 1);", "        (void)0;"),),
+    ),
+    Mutant(
+        "take-unpins-first",
+        "python/future.c",
+        "    if (taken && self->bounded)\n"
+        "        ap__bound_leave(self->core);\n"
+        "    ap__bound_unpin(self);",
+        "    ap__bound_unpin(self);\n"
+        "    if (taken && self->bounded)\n"
+        "        ap__bound_leave(self->core);",
+        (("free_pins", "next pool against taking"),),
+    ),
+    Mutant(
+        "set-running-unpins-first",
+        "python/future.c",
+        "    if (started && !(state & AP_TAKEN) && self->bounded)\n"
+        "        ap__bound_leave(self->core);\n    ap__bound_unpin(self);",
+        "    ap__bound_unpin(self);\n    if (started && !(state & AP_TAKEN) && self->bounded)\n"
+        "        ap__bound_leave(self->core);",
+        (("free_pins", "next pool against set_running"),),
+    ),
 ]
 
 # Changes that no execution can tell from the real code, as in catalogue.py.
@@ -650,5 +685,9 @@ EQUIVALENT = {
     "the entry of a task that was done already stays in the list": "nobody reads that list again, "
     "it is freed with the task",
     "settling forgets OBSERVED": "of a task that is done nobody asks for it",
+    "settling does not pin the core": "it gives the place back in the task's critical section, "
+    "which the settling of core_dealloc takes as well",
+    "settling reads the state relaxed": "core_dealloc would have to see a late state and an early "
+    "`pins`: a seq_cst load that comes before an older relaxed one, which the explorer has not",
     "an outcome that lost against set_result is not dropped at once": "it is dropped with the task",
 }

@@ -4,8 +4,8 @@
 
 PY := $(HERE)/python
 PY_MODELS := $(patsubst $(PY)/model_%.c,%,$(wildcard $(PY)/model_*.c))
-# With a GIL a submit is one step, seen from other submits and from the end of a worker.
-PY_PROGRAMS := $(filter-out gil_untaken,$(PY_MODELS:%=gil_%)) $(PY_MODELS:%=free_%)
+# With a GIL a submit, and giving a place back, are one step each.
+PY_PROGRAMS := $(filter-out gil_untaken gil_pins,$(PY_MODELS:%=gil_%)) $(PY_MODELS:%=free_%)
 PY_UNITS := run observe block bound task future completions condition
 PY_HEADERS := $(wildcard $(CSRC)/python/*.h $(PY)/*.h) $(PY)/rules.mk
 PY_FLAGS := -O1 -fsanitize=thread -I$(PY)
