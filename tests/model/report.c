@@ -1,5 +1,4 @@
-/* Tells: names of addresses, the steps of an execution, what failed, and what executions came to.
- */
+/* Tells: names of addresses, steps of an execution, what has failed, what executions came to. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
