@@ -225,14 +225,14 @@ MUTANTS = [
         "python/task.c",
         "    ap__task_await_handover(self);\n    ap__task_drop_call(self);",
         "    ap__task_drop_call(self);",
-        (("gil_result", "hand-over"),),
+        (("gil_result", "hand-over, a deadline"),),
     ),
     Mutant(
         "await-relaxed",
         "python/run.c",
         "task->handed_over && !ap__task_is_done(task) &&",
         "task->handed_over && !ap__state_is_done(ap_u32_load_relaxed(&task->state)) &&",
-        (("gil_result", "hand-over"),),
+        (("gil_result", "hand-over, a deadline"),),
     ),
     Mutant(
         "settle-store",
