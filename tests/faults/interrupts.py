@@ -72,8 +72,13 @@ def _trace(
             frame.f_trace_opcodes = True
             return local
 
+        # It keeps `trace`: the interpreter may be about to call that, without a reference of its
+        # own, and come here by a finalizer before it does.
+        def end(_kept: object = trace) -> None:
+            sys.settrace(None)
+
         sys.settrace(trace)
-        return lambda: sys.settrace(None)
+        return end
 
     # there, the first call of a function after an untraced one has no events of instructions
     monitoring, ident = sys.monitoring, threading.get_ident()
@@ -86,7 +91,7 @@ def _trace(
             reached()
         return None
 
-    def end() -> None:
+    def free() -> None:
         if monitoring.get_tool(tool):
             monitoring.set_events(tool, 0)
             monitoring.register_callback(tool, event, None)
@@ -96,7 +101,7 @@ def _trace(
     monitoring.register_callback(tool, event, instruction)
     monitoring.restart_events()
     monitoring.set_events(tool, event)
-    return end
+    return free
 
 
 @contextmanager
