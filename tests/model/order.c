@@ -192,9 +192,17 @@ static int oldest(int i, int order) {
     return from;
 }
 
+/* What a seq_cst load has read is the oldest that later ones may: two of one location depend on
+ * each other. */
+static uintptr_t floor_of(uintptr_t address) {
+    return address + 2;
+}
+
 uint64_t model_load(void *address, unsigned size, int order) {
     const void *caller = __builtin_return_address(0);
     point((uintptr_t)address, false);
+    if (order == AP_ORDER_SEQ_CST)
+        point_also(floor_of((uintptr_t)address), true);
     int i = use(address, size, caller);
     location *at = &locations[i];
     int newest = at->count - 1;

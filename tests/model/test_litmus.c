@@ -228,6 +228,23 @@ static void sc_mixed_2(void) {
     b = ap_u32_load_seq_cst(x);
 }
 
+/* two seq_cst loads of one word: the first to read 1 keeps the other from 0, so their order matters
+ * although neither writes (1 0 1, of a, b and c, needs b's load before c's) */
+static void loads_1(void) {
+    ap_u32_store_relaxed(x, 1);
+    ap_u32_store_relaxed(y, 1);
+}
+static void loads_2(void) {
+    c = ap_u32_load_seq_cst(x);
+}
+static void loads_3(void) {
+    a = ap_u32_load_relaxed(y);
+    b = ap_u32_load_seq_cst(x);
+}
+static void three(void) {
+    model_outcome("%u %u %u", a, b, c);
+}
+
 #define UNBOUNDED .preemptions = MODEL_UNBOUNDED, .stale = MODEL_UNBOUNDED, .leaves_memory = true
 #define RLX AP_ORDER_RELAXED
 #define ACQ AP_ORDER_ACQUIRE
@@ -249,6 +266,12 @@ static void sc_mixed_2(void) {
         .name = "independent reads, " title, .setup = setup,                           \
         .threads = {iriw_1, iriw_2, iriw_3, iriw_4}, .finish = iriw, .values = {s, l}, \
         .outcomes = seen, UNBOUNDED                                                    \
+    }
+#define LOADS(title, all, ...)                                                                     \
+    {                                                                                              \
+        .name = "two seq_cst loads of one word, " title, .setup = setup, .threads = {__VA_ARGS__}, \
+        .finish = three, .full = all,                                                              \
+        .outcomes = "0 0 0|0 0 1|0 1 0|0 1 1|1 0 0|1 0 1|1 1 0|1 1 1", UNBOUNDED                   \
     }
 #define ALL_FOUR "0 0|0 1|1 0|1 1"
 
@@ -316,6 +339,9 @@ const model_case model_cases[] = {
     IRIW("release and acquire", REL, ACQ, "1 0 1 0|other"),
     IRIW("seq_cst", SC, SC, "other"),
     IRIW("relaxed stores, seq_cst loads", RLX, SC, "other"), /* by C++20; C11 leaves it open */
+    LOADS("writer first", false, loads_1, loads_2, loads_3),
+    LOADS("loads first", false, loads_2, loads_3, loads_1),
+    LOADS("every switch", true, loads_1, loads_2, loads_3),
     {.name = "coherence, two reads",
      .setup = setup,
      .threads = {co_1, co_2},
