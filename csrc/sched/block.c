@@ -4,7 +4,9 @@
 #include "sync/memory.h"
 
 /* How often a popper looks at a taken flag before it allocates instead. */
+#ifndef AP__POP_TRIES /* the models try it with none */
 #define AP__POP_TRIES 64
+#endif
 
 static ap_block *ap__block_pop(ap_block_store *store) {
     for (int tries = 0;; tries++) {

@@ -28,7 +28,9 @@
 #define AP__SEARCH_NS 50000
 #define AP__NAP_NS 50000
 #define AP__NAP_MAX_NS 2000000
+#ifndef AP__NAP_YIELDS /* the models try it with none */
 #define AP__NAP_YIELDS 4
+#endif
 
 static AP_THREAD_LOCAL ap_worker *ap__current;
 

@@ -5,6 +5,7 @@
 #include "sync/wait.h"
 
 int model_spins;
+bool model_impatient;
 ap_pool *crew_pool;
 crew_task *crew_tasks;
 static int task_count;
@@ -13,6 +14,7 @@ static ap_atomic_u32 *ended; /* how many have said so */
 void crew_make(const ap_pool_options *options, int count) {
     task_count = count;
     model_spins = 0;
+    model_impatient = false;
     int rc = ap_pool_new(options, &crew_pool);
     MODEL_CHECK(rc == AP_OK);
     crew_tasks = model_alloc(CREW_TASKS_MAX * sizeof *crew_tasks);

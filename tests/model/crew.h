@@ -17,7 +17,8 @@ typedef struct crew_task {
 extern ap_pool *crew_pool;
 extern crew_task *crew_tasks;
 
-/* Makes a pool, for tasks 0 to count - 1.  Its workers do not spin, unless model_spins is set. */
+/* Makes a pool, for tasks 0 to count - 1.  Its workers do not spin, unless model_spins is set, and
+ * yield before they nap, unless model_impatient is. */
 void crew_make(const ap_pool_options *options, int count);
 
 /* Task i, ready to be pushed. */

@@ -26,7 +26,19 @@
  * Limits.  A location's stores are ordered as they are executed, and a load reads a store that was
  * executed: no load buffering, no store that takes effect before an older one of its thread.  The
  * order of seq_cst operations is that of execution too: a seq_cst load does not come before an
- * older relaxed load of its thread.  A thread that pauses or yields sees what is newest afterwards.
+ * older relaxed load of its thread.  A compare-and-swap that fails reads one of the 15 newest
+ * stores of other values.
+ *
+ * A thread that pauses or yields goes on after a write of another one, or when nobody else can, and
+ * sees what is newest then.  So what follows a number of yields, while the others stand still, is
+ * explored only of code that can be told not to yield (points.h).  Time is one for all: a look at
+ * the clock takes 10 us, a sleep that ends in time takes until its deadline, nothing else takes
+ * any, and steps are not tried in another order because of it.  A deadline that is over at the
+ * first look is not explored.
+ *
+ * A futex wait is not interrupted by signals, and those who came first are woken first.  Memory
+ * that is freed is not given out again.
+ *
  * An exploration is complete only up to its bounds, which it prints: switches away from a thread
  * that could go on, loads that do not read the newest store, futex waits that return for no reason,
  * allocations that fail.

@@ -2,13 +2,14 @@
 #include "crew.h"
 #include "sched/block.h"
 
-/* values: blocks in the store at the beginning, turns of each thread */
+/* values: blocks in the store at the beginning, turns of each thread, allocating at once */
 #define BLOCKS_MAX 8
 
 static ap_block_store *store;
 
 static void setup(void) {
     ap_block *blocks[BLOCKS_MAX];
+    model_impatient = model_value(2);
     store = model_alloc(sizeof *store);
     model_name(&store->top, "top");
     model_name(&store->popping, "popping");
@@ -62,5 +63,7 @@ const model_case model_cases[] = {
     {CASE("blocks, 2 threads", 3, 1, 2), .threads = {taker, taker}},
     {CASE("blocks, 3 threads", 1, 2, 1), .stale = 1, .threads = {taker, taker, taker}},
     {CASE("blocks, one takes two", 3, 2, 1), .threads = {taker, swapper}},
+    {CASE("blocks, 2 threads, one allocates instead", 3, 1, 2, 1), .threads = {taker, taker}},
+    {CASE("blocks, one takes two, or allocates", 3, 2, 1, 1), .threads = {taker, swapper}},
     {0},
 };

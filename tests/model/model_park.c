@@ -2,15 +2,17 @@
 #include "crew.h"
 #include "sync/wait.h"
 
-/* values: tasks of each producer, producers, workers, shards, the thread that spins, in order */
+/* values: tasks of each producer, producers, workers, in order, the thread that spins, napping at
+ * once */
 static void setup(void) {
     crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(2),
-                                 .shards = (uint32_t)model_value(3),
-                                 .in_order = (uint32_t)model_value(5),
+                                 .shards = 1,
+                                 .in_order = (uint32_t)model_value(3),
                                  .ring_slots = 2,
                                  .cpus = 2},
               model_value(0) * model_value(1));
     model_spins = model_value(4);
+    model_impatient = model_value(5);
 }
 
 static void push(int producer) {
@@ -50,17 +52,21 @@ static void passer_by(void) {
     .leaves_memory = true, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {
-    {CASE("park, 1 producer, 1 worker", 2, 1, 1, 1, 0, 0), .threads = {producer_1, crew_work},
+    {CASE("park, 1 producer, 1 worker", 2, 1, 1), .threads = {producer_1, crew_work},
      .preemptions = 3},
-    {CASE("park, 2 producers, 1 worker", 1, 2, 1, 1, 0, 0),
-     .threads = {producer_1, producer_2, crew_work}, .preemptions = 3, .both = 3},
-    {CASE("park, 1 producer, 2 workers", 1, 1, 2, 1, 0, 0),
-     .threads = {producer_1, crew_work, crew_work}, .preemptions = 2, .both = 3},
-    {CASE("park, 2 producers, 2 workers", 1, 2, 2, 1, 0, 0),
+    {CASE("park, 2 producers, 1 worker", 1, 2, 1), .threads = {producer_1, producer_2, crew_work},
+     .preemptions = 3, .both = 3},
+    {CASE("park, 1 producer, 2 workers", 1, 1, 2), .threads = {producer_1, crew_work, crew_work},
+     .preemptions = 2, .both = 3},
+    {CASE("park, 2 producers, 2 workers", 1, 2, 2),
      .threads = {producer_1, producer_2, crew_work, crew_work}, .preemptions = 1, .stale = 2},
-    {CASE("park, 2 producers, 2 workers, in order", 1, 2, 2, 1, 0, 1),
+    {CASE("park, 2 producers, 2 workers, in order", 1, 2, 2, 1),
      .threads = {producer_1, producer_2, crew_work, crew_work}, .preemptions = 1, .stale = 1},
-    {CASE("park, a worker that searches ends", 2, 1, 2, 1, 2, 0),
+    {CASE("park, 1 producer, 1 worker that naps", 2, 1, 1, 0, 0, 1),
+     .threads = {producer_1, crew_work}, .preemptions = 3},
+    {CASE("park, 2 producers, 1 worker that naps", 1, 2, 1, 0, 0, 1),
+     .threads = {producer_1, producer_2, crew_work}, .preemptions = 2, .both = 3},
+    {CASE("park, a worker that searches ends", 2, 1, 2, 0, 2),
      .threads = {crew_work, passer_by, napper}, .preemptions = 1, .stale = 1},
     {0},
 };

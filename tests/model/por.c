@@ -7,8 +7,8 @@
  * step (Flanagan and Godefroid, 2005).  As switches are bounded, also at the decision that began
  * the other thread's run, where a switch may be free (Coons, Musuvathi and McKinley, 2013).
  *
- * Futex calls on a word depend on each other as well: they take its lock, and sleepers queue.  So do
- * seq_cst loads of it: the first to read a newer store keeps the others from an older one.
+ * Futex calls on a word depend on each other as well: they take its lock, and sleepers queue.  So
+ * do seq_cst loads of it: the first to read a newer store keeps the others from an older one.
  *
  * A yield depends on every write, because a thread that has yielded sees what is newest.  Fences
  * depend on more than is written here: cases with fences are searched in full (model_case.full).

@@ -19,6 +19,7 @@ def park(*rest: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 INJECTOR = (("model_injector", ""),)
+NAP = (("model_park", "park, 1 producer, 1 worker that naps"),)
 RING = (("model_ring", ""),)
 BLOCK = (("model_block", ""), ("model_injector", ""))
 END = (("model_end", ""),)
@@ -160,6 +161,27 @@ MUTANTS = [
         "    worker->counted = false;\n    worker->urgent = false;\n"
         "    ap_u32_store_relaxed(&worker->token, AP_TOKEN_EMPTY);\n    return true;\n",
         park(),
+    ),
+    Mutant(
+        "nap-for-ever",
+        "sched/worker.c",
+        "deadline = ap_clock_after(nap);",
+        "deadline = AP_FOREVER;",
+        NAP,
+    ),
+    Mutant(
+        "nap-ends-by-a-store",
+        "sched/idle.c",
+        "if (rc == AP_E_TIMEDOUT && ap_u32_cas_acq_rel(&worker->token, &token, AP_TOKEN_EMPTY))",
+        "if (rc == AP_E_TIMEDOUT && (ap_u32_store_release(&worker->token, AP_TOKEN_EMPTY), true))",
+        NAP,
+    ),
+    Mutant(
+        "nap-goes-on-parked",
+        "sched/idle.c",
+        "if (rc == AP_E_TIMEDOUT && ap_u32_cas_acq_rel(&worker->token, &token, AP_TOKEN_EMPTY))",
+        "if (rc == AP_E_TIMEDOUT)",
+        NAP,
     ),
     Mutant(
         "last-searcher-acq-rel",
@@ -345,6 +367,13 @@ MUTANTS = [
         "if (ap_u32_exchange_acq_rel(&store->popping, 1) == 0)\n            break;",
         "break;",
         BLOCK,
+    ),
+    Mutant(
+        "pop-without-the-flag-after-a-while",
+        "sched/block.c",
+        "if (tries == AP__POP_TRIES)\n            return NULL;",
+        "if (tries == AP__POP_TRIES)\n            break;",
+        (("model_block", "blocks, one takes two, or"),),
     ),
     Mutant(
         "flag-dropped-relaxed",

@@ -6,6 +6,7 @@
 #include "python/submit.h"
 
 int model_spins;
+bool model_impatient;
 _Thread_local ap_core *ap__home;
 
 static ap_core *core;
