@@ -43,16 +43,16 @@ static void finish(void) {
     MODEL_CHECK(ap_pool_is_quiet(crew_pool));
 }
 
-#define CASE(title, bound, ...)                                              \
+#define CASE(title, bound, together, ...)                                    \
     .name = title, .setup = setup, .may_block = may_block, .finish = finish, \
-    .leaves_memory = true, .preemptions = bound, .both = 3, .values = {__VA_ARGS__}
+    .leaves_memory = true, .preemptions = bound, .both = together, .values = {__VA_ARGS__}
 
 const model_case model_cases[] = {
-    {CASE("quiet, 1 worker", 3, 1, 1, 0, 0), .threads = {waiter, crew_work}},
-    {CASE("quiet, 1 worker, another producer", 2, 1, 1, 1, 0),
+    {CASE("quiet, 1 worker", 3, 0, 1, 1), .threads = {waiter, crew_work}},
+    {CASE("quiet, 1 worker, another producer", 2, 3, 1, 1, 1),
      .threads = {waiter, producer, crew_work}},
-    {CASE("quiet, 1 worker, somebody takes out", 2, 1, 1, 0, 0),
+    {CASE("quiet, 1 worker, somebody takes out", 2, 3, 1, 1),
      .threads = {waiter, taker, crew_work}},
-    {CASE("quiet, 2 workers", 1, 2, 1, 0, 1), .threads = {waiter, crew_work, crew_work}},
+    {CASE("quiet, 2 workers", 1, 3, 2, 1, 0, 1), .threads = {waiter, crew_work, crew_work}},
     {0},
 };

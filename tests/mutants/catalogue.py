@@ -335,6 +335,13 @@ MUTANTS = [
         INJECTOR,
     ),
     Mutant(
+        "head-moves-relaxed",
+        "sched/injector.c",
+        "(void)ap_u64_exchange_seq_cst(&injector->head, word + AP__UNIT);",
+        "(void)ap_u64_exchange_relaxed(&injector->head, word + AP__UNIT);",
+        (("model_injector", "injector, a block comes back and"),),
+    ),
+    Mutant(
         "closed-bit-lost-in-a-crossing",
         "sched/injector.c",
         "    ap_u64_add_seq_cst(&injector->tail, AP__UNIT + (blocks - 1) * AP__LAP_WORD + "
@@ -559,6 +566,15 @@ MUTANTS = [
         (("model_end", "end, 1 producer, 2"), ("model_transfer", "")),
     ),
     # ---- quiet ---------------------------------------------------------------------------------
+    Mutant(
+        "begin-acq-rel",
+        "sched/idle.c",
+        "} while (!ap_u64_cas_seq_cst(&pool->idle, &word, "
+        "word + AP_IDLE_BEGUN_ONE + AP_IDLE_TAG_ONE));",
+        "} while (!ap_u64_cas_acq_rel(&pool->idle, &word, "
+        "word + AP_IDLE_BEGUN_ONE + AP_IDLE_TAG_ONE));",
+        (("model_quiet", "quiet, 1 worker"),),
+    ),
     Mutant(
         "rest-release-only",
         "sched/quiet.c",
