@@ -32,6 +32,7 @@ typedef struct location {
     store *stores;
     int count, room;
     int16_t seq_cst;       /* the newest store that a seq_cst operation has touched */
+    int16_t seq_cst_store; /* the newest that is one itself */
     int16_t fenced;        /* the newest that was seen before a seq_cst fence */
     int16_t locked;        /* the newest that a futex call on it has known */
     int16_t used[THREADS]; /* clock of the last access of each thread */

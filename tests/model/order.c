@@ -179,7 +179,7 @@ static void have_written(int i, uint64_t value, int order, int before) {
         views[self].clock[self]++;
     }
     if (order == AP_ORDER_SEQ_CST)
-        at->seq_cst = (int16_t)(at->count - 1);
+        at->seq_cst = at->seq_cst_store = (int16_t)(at->count - 1);
 }
 
 /* The oldest store that the running thread may read. */
@@ -193,16 +193,18 @@ static int oldest(int i, int order) {
 }
 
 /* What a seq_cst load has read is the oldest that later ones may: two of one location depend on
- * each other. */
-static uintptr_t floor_of(uintptr_t address) {
-    return address + 2;
+ * each other, if it has been stored to in another order since the last seq_cst store. */
+static void point_of_floor(uintptr_t address) {
+    int i = find(address);
+    if (i >= 0 && locations[i].count - 1 > locations[i].seq_cst_store)
+        point_also(address + 2, true);
 }
 
 uint64_t model_load(void *address, unsigned size, int order) {
     const void *caller = __builtin_return_address(0);
     point((uintptr_t)address, false);
     if (order == AP_ORDER_SEQ_CST)
-        point_also(floor_of((uintptr_t)address), true);
+        point_of_floor((uintptr_t)address);
     int i = use(address, size, caller);
     location *at = &locations[i];
     int newest = at->count - 1;
