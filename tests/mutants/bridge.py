@@ -301,6 +301,69 @@ MUTANTS = [
         (("free_cancel", "cancel against start"),),
     ),
     Mutant(
+        "touch-no-mark",
+        "python/future.c",
+        "        /* pairs with the publishing CAS, which expects OBSERVED clear: observe.c */\n"
+        "        ap_u32_or_acq_rel(&self->state, AP_OBSERVED);\n",
+        "",
+        (("free_observe", "condition against publish"),),
+    ),
+    Mutant(
+        "touch-without-the-section",
+        "python/future.c",
+        "    Py_BEGIN_CRITICAL_SECTION(op);\n    ap__task_await_handover(self);\n    if (!*slot) {",
+        "    {\n    ap__task_await_handover(self);\n    if (!*slot) {",
+        (("free_observe", "2 conditions against publish"),),
+        more=(
+            (
+                "    result = Py_NewRef(*slot);\n    Py_END_CRITICAL_SECTION();\n",
+                "    result = Py_NewRef(*slot);\n    }\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "touch-does-not-await",
+        "python/future.c",
+        "    ap__task_await_handover(self);\n    if (!*slot) {",
+        "    if (!*slot) {",
+        (("gil_observe", "condition against hand-over"),),
+    ),
+    Mutant(
+        "settle-ignores-a-late-condition",
+        "python/observe.c",
+        "again = observer && observer->condition != condition;",
+        "again = false;",
+        (("free_observe", "condition against cancel"),),
+    ),
+    Mutant(
+        "settle-without-the-condition",
+        "python/observe.c",
+        "        if (condition)\n            ap__condition_acquire(condition);",
+        "",
+        (("gil_observe", "condition against publish"),),
+        more=(
+            (
+                "        if (condition)\n            ap__condition_notify_all(condition);",
+                "        if (condition) {\n            ap__condition_acquire(condition);\n"
+                "            ap__condition_notify_all(condition);\n        }",
+            ),
+        ),
+    ),
+    Mutant(
+        "settle-does-not-notify",
+        "python/observe.c",
+        "        if (condition)\n            ap__condition_notify_all(condition);",
+        "",
+        (("gil_observe", "condition against publish"),),
+    ),
+    Mutant(
+        "settle-forgets-waiters",
+        "python/observe.c",
+        "                waiters = Py_XNewRef(observer->waiters);\n",
+        "",
+        (("gil_observe", "waiter in the condition"),),
+    ),
+    Mutant(
         "settle-callbacks-stay",
         "python/observe.c",
         "                observer->callbacks = observer->watchers = NULL;",

@@ -73,6 +73,7 @@ struct _typeobject {
     PyObject *(*tp_alloc)(PyTypeObject *, Py_ssize_t);
     void (*tp_free)(void *);
     const struct PyMethodDef *tp_methods;
+    const struct PyGetSetDef *tp_getset;
 };
 
 /* ---- counts ---------------------------------------------------------------------------------- */
@@ -256,16 +257,20 @@ enum { METH_FASTCALL = 1, METH_KEYWORDS = 2, METH_NOARGS = 4, METH_O = 8, METH_V
 enum { METH_CLASS = 32 };
 /* op.name(), or op.name(argument) */
 PyObject *model_method(PyObject *op, const char *name, PyObject *argument);
+PyObject *PyObject_CallMethod(PyObject *op, const char *name, const char *format,
+                              PyObject *argument);
 int PyArg_ParseTuple(PyObject *args, const char *format, ...); /* of objects */
 int PyArg_ParseTupleAndKeywords(PyObject *args, PyObject *names, const char *format, char **known,
                                 ...); /* of one, without a name */
-typedef struct {
+typedef struct PyGetSetDef {
     const char *name;
     PyObject *(*get)(PyObject *, void *);
     int (*set)(PyObject *, PyObject *, void *);
     const char *doc;
     void *closure;
 } PyGetSetDef;
+/* op.name */
+PyObject *model_attribute(PyObject *op, const char *name);
 typedef struct {
     int slot;
     void *pfunc;
@@ -320,7 +325,6 @@ int model_absent_int(const void *first, ...);
 #define PyList_GetSlice(...) model_absent_object(__VA_ARGS__)
 #define PyList_SetItem(...) model_absent_int(__VA_ARGS__)
 #define PyObject_CallFunctionObjArgs(...) model_absent_object(__VA_ARGS__)
-#define PyObject_CallMethod(...) model_absent_object(__VA_ARGS__)
 #define PyObject_IsTrue(...) model_absent_int(__VA_ARGS__)
 #define PyObject_CallNoArgs(...) model_absent_object(__VA_ARGS__)
 #define PyObject_GenericGetDict(...) model_absent_object(__VA_ARGS__)

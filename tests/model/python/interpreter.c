@@ -214,6 +214,8 @@ PyObject *PyType_FromSpec(PyType_Spec *spec) {
             type->tp_dealloc = (destructor)slot->pfunc;
         else if (slot->slot == Py_tp_methods)
             type->tp_methods = slot->pfunc;
+        else if (slot->slot == Py_tp_getset)
+            type->tp_getset = slot->pfunc;
     return (PyObject *)type;
 }
 
@@ -357,6 +359,23 @@ PyObject *model_method(PyObject *op, const char *name, PyObject *argument) {
     }
     MODEL_CHECK(!result == !!PyErr_Occurred());
     return result;
+}
+
+PyObject *model_attribute(PyObject *op, const char *name) {
+    const PyGetSetDef *attribute = Py_TYPE(op)->tp_getset;
+    while (strcmp(attribute->name, name) != 0)
+        attribute++;
+    PyObject *result = attribute->get(op, NULL);
+    MODEL_CHECK(!result == !!PyErr_Occurred());
+    return result;
+}
+
+/* Of an object whose methods are one function. */
+PyObject *PyObject_CallMethod(PyObject *op, const char *name, const char *format,
+                              PyObject *argument) {
+    (void)name;
+    MODEL_CHECK(strcmp(format, "O") == 0);
+    return PyObject_CallOneArg(op, argument);
 }
 
 int PyArg_ParseTuple(PyObject *args, const char *format, ...) {

@@ -1,5 +1,6 @@
 /* Callbacks and watchers against the end of the task (observe.c, completions.c), and against the
- * hand-over: each is told exactly once. */
+ * hand-over: each is told exactly once.  Conditions and waiters too: while somebody has a task's
+ * condition it does not end, and whoever waits there is notified. */
 #include "crew.h"
 
 /* values: references, how the runner ends, a bound on pending tasks, calls of the first and the
@@ -7,9 +8,10 @@
 enum { GOES_ON, RUNS_DRY };
 
 static int told[2];
+static int enrolled; /* to be told once more */
 
 static void setup(void) {
-    told[0] = told[1] = 0;
+    told[0] = told[1] = enrolled = 0;
     crew_fails = false;
     crew_begin((uint32_t)model_value(2), model_value(0));
     crew_ready();
@@ -99,6 +101,44 @@ static void passer_by(void) {
     crew_detach();
 }
 
+/* As user code that waits for the end in the task's condition: while it has that, nothing ends. */
+static void conditioner(void) {
+    crew_attach();
+    PyObject *condition = model_attribute((PyObject *)crew_task, "_condition");
+    model_name(condition, "condition");
+    MODEL_CHECK(model_method(condition, "__enter__", NULL) == Py_True);
+    while (!crew_is(crew_task, "done")) {
+        PyEval_RestoreThread(PyEval_SaveThread());
+        MODEL_CHECK(!crew_is(crew_task, "done"));
+        MODEL_CHECK(model_method(condition, "wait", NULL) == Py_True);
+    }
+    MODEL_CHECK(model_method(condition, "release", NULL) == Py_None);
+    Py_DECREF(condition);
+    Py_DECREF(crew_task);
+    crew_detach();
+}
+
+/* As the stdlib's wait: puts a waiter in, if the task is not done while it has the condition. */
+static void enroller(void) {
+    crew_attach();
+    PyObject *waiter = model_function(note_1), *waiters;
+    PyObject *condition = model_attribute((PyObject *)crew_task, "_condition");
+    model_name(waiter, "waiter");
+    model_name(condition, "condition");
+    MODEL_CHECK(model_method(condition, "__enter__", NULL) == Py_True);
+    if (!crew_is(crew_task, "done")) {
+        waiters = model_attribute((PyObject *)crew_task, "_waiters");
+        MODEL_CHECK(PyList_Append(waiters, waiter) == 0);
+        Py_DECREF(waiters);
+        enrolled = 1;
+    }
+    MODEL_CHECK(model_method(condition, "release", NULL) == Py_None);
+    Py_DECREF(condition);
+    Py_DECREF(waiter);
+    Py_DECREF(crew_task);
+    crew_detach();
+}
+
 static void waiter(void) {
     crew_attach();
     MODEL_CHECK(crew_ask(crew_task, -1) == GOT_RESULT);
@@ -107,7 +147,7 @@ static void waiter(void) {
 }
 
 static void finish(void) {
-    MODEL_CHECK(told[0] == model_value(3) && told[1] == model_value(4));
+    MODEL_CHECK(told[0] == model_value(3) + enrolled && told[1] == model_value(4));
     crew_end(model_value(5));
 }
 
@@ -129,7 +169,18 @@ const model_case model_cases[] = {
      .threads = {runner, observer_1, collector}},
     {CASE("watch and unwatch against publish", 2, 1, GOES_ON, 0, 0, 0),
      .threads = {runner, passer_by}},
+    {CASE("condition against publish", 3, 1, GOES_ON, 0, 0, 0), .threads = {runner, conditioner}},
+    {CASE("condition against cancel", 2, 2, GOES_ON, 1, 0, 0, 1),
+     .threads = {canceller, conditioner}},
+    {CASE("2 conditions against publish", 1, 2, GOES_ON, 0, 0, 0), .stale = 1,
+     .threads = {runner, conditioner, conditioner}},
+    {CASE("waiter in the condition against publish", 2, 1, GOES_ON, 0, 0, 0),
+     .threads = {runner, enroller}},
+    {CASE("waiter and callback against publish", 1, 2, GOES_ON, 0, 0, 1), .stale = 1,
+     .threads = {runner, enroller, observer_2}},
 #ifndef Py_GIL_DISABLED
+    {CASE("condition against hand-over", 3, 1, RUNS_DRY, 0, 0, 0),
+     .threads = {runner, conditioner}},
     {CASE("callback against hand-over", 3, 1, RUNS_DRY, 0, 1, 0), .threads = {runner, observer_1}},
     {CASE("2 callbacks against hand-over", 2, 2, RUNS_DRY, 0, 1, 1), .stale = 1,
      .threads = {runner, observer_1, observer_2}},
