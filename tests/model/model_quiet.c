@@ -1,8 +1,26 @@
 /* Waiting until nothing runs (quiet.h): what was pushed before the call has ended, and its effects
  * are seen; the waiter is woken. */
 #include "crew.h"
+#include "sync/atomic.h"
 
-/* values: workers, tasks of the waiter, tasks of the other producer, in order */
+/* values: workers, tasks of the waiter, tasks of the other producer, in order, the first task may
+ * be run where it is queued: whoever starts it runs it, whoever finds it started drops it */
+static ap_atomic_u32 *started;
+
+/* As ap__task_start (run.c) and its caller. */
+static void start(ap_task *task) {
+    uint32_t state = ap_u32_load_relaxed(started);
+    if (state == 0 && ap_u32_cas_acq_rel(started, &state, 1))
+        crew_run(task);
+    else
+        (void)ap_u32_load_acquire(started);
+}
+
+static void run(ap_task *task, ap_worker *worker) {
+    (void)worker;
+    start(task);
+}
+
 static void setup(void) {
     crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(0),
                                  .shards = 1,
@@ -10,11 +28,16 @@ static void setup(void) {
                                  .ring_slots = 2,
                                  .cpus = 2},
               model_value(1) + model_value(2));
+    started = model_alloc(sizeof *started);
+    model_name(started, "started");
+    if (model_value(4))
+        crew_task_of(0)->run = run;
 }
 
 static void waiter(void) {
     for (int i = 0; i < model_value(1); i++)
-        MODEL_CHECK(ap_pool_push(crew_pool, crew_task_of(i)) == AP_OK);
+        MODEL_CHECK(ap_pool_push(crew_pool,
+                                 model_value(4) ? &crew_tasks[i].task : crew_task_of(i)) == AP_OK);
     MODEL_CHECK(ap_pool_wait_quiet(crew_pool, AP_FOREVER) == AP_OK);
     for (int i = 0; i < model_value(1); i++)
         MODEL_CHECK(crew_tasks[i].runs == 1); /* a plain load: a race if its end came not before */
@@ -32,6 +55,13 @@ static void taker(void) {
         crew_run(task);
         ap_pool_dealt(crew_pool);
     }
+}
+
+/* Runs the task where it is queued. */
+static void undertaker(void) {
+    ap_pool_undertake(crew_pool);
+    start(&crew_tasks[0].task);
+    ap_pool_dealt(crew_pool);
 }
 
 static bool may_block(void) {
@@ -53,6 +83,8 @@ const model_case model_cases[] = {
      .threads = {waiter, producer, crew_work}},
     {CASE("quiet, 1 worker, somebody takes out", 2, 3, 1, 1),
      .threads = {waiter, taker, crew_work}},
+    {CASE("quiet, 1 worker, somebody undertakes", 2, 3, 1, 1, 0, 0, 1),
+     .threads = {waiter, undertaker, crew_work}},
     {CASE("quiet, 2 workers", 1, 3, 2, 1, 0, 1), .threads = {waiter, crew_work, crew_work}},
     {0},
 };

@@ -25,6 +25,7 @@ BLOCK = (("model_block", ""), ("model_injector", ""))
 END = (("model_end", ""),)
 TRANSFER = (("model_spawn", ""), ("model_transfer", ""))
 QUIET = (("model_quiet", ""),)
+UNDERTAKEN = (("model_quiet", "quiet, 1 worker, somebody undertakes"),)
 
 MUTANTS = [
     # ---- push against park ------------------------------------------------------------------
@@ -620,6 +621,34 @@ MUTANTS = [
         "ended += ap_u64_load_seq_cst(&worker->ended);",
         "ended += ap_u64_load_relaxed(&worker->ended);",
         QUIET,
+    ),
+    Mutant(
+        "undertaken-not-counted",
+        "sched/quiet.c",
+        "    (void)ap_u64_add_acq_rel(&pool->undertaken, 1);",
+        "    (void)pool;",
+        UNDERTAKEN,
+    ),
+    Mutant(
+        "quiet-without-the-undertaken",
+        "sched/quiet.c",
+        "uint64_t pushed = ap_u64_load_relaxed(&pool->undertaken);",
+        "uint64_t pushed = 0;",
+        UNDERTAKEN,
+    ),
+    Mutant(
+        "undertaken-before-ended",
+        "sched/quiet.c",
+        "    uint64_t ended = ap_u64_load_seq_cst(&pool->dealt);",
+        "    uint64_t undertaken = ap_u64_load_relaxed(&pool->undertaken);\n"
+        "    uint64_t ended = ap_u64_load_seq_cst(&pool->dealt);",
+        UNDERTAKEN,
+        more=(
+            (
+                "uint64_t pushed = ap_u64_load_relaxed(&pool->undertaken);",
+                "uint64_t pushed = undertaken;",
+            ),
+        ),
     ),
     Mutant(
         "dealt-not-told",
