@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mutant import Mutant
 
+UNDERTAKE = (("free_undertake", ""),)
+
 MUTANTS = [
     Mutant(
         "publish-store",
@@ -107,6 +109,35 @@ MUTANTS = [
         "        if (ap_u32_cas_acq_rel(&task->state, &state, state | AP_RUNNING)) {",
         "        ap_u32_store_release(&task->state, state | AP_RUNNING);\n        {",
         (("free_cancel", "cancel against start"),),
+    ),
+    Mutant(
+        "start-does-not-release",
+        "python/run.c",
+        "        if (ap_u32_cas_acq_rel(&task->state, &state, state | AP_RUNNING)) {",
+        "        if (AP_RAW_CAS(&task->state, &state, state | AP_RUNNING, AP_ORDER_ACQUIRE, "
+        "AP_ORDER_ACQUIRE)) {",
+        UNDERTAKE,
+    ),
+    Mutant(
+        "started-is-seen-relaxed",
+        "python/run.c",
+        "    (void)ap_u32_load_acquire(&task->state);\n    return false;",
+        "    return false;",
+        UNDERTAKE,
+    ),
+    Mutant(
+        "undertakes-after-the-start",
+        "python/run.c",
+        "    if (!is_worker)\n        ap_pool_undertake(pool);\n    int ran = ap__task_start(task);\n",
+        "    int ran = ap__task_start(task);\n    if (!is_worker)\n        ap_pool_undertake(pool);\n",
+        UNDERTAKE,
+    ),
+    Mutant(
+        "dealt-before-the-run",
+        "python/run.c",
+        "    if (ran)\n        run_started(task);\n    if (!is_worker)\n        ap_pool_dealt(pool);\n",
+        "    if (!is_worker)\n        ap_pool_dealt(pool);\n    if (ran)\n        run_started(task);\n",
+        UNDERTAKE,
     ),
     Mutant(
         "cancel-running",

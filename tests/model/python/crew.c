@@ -9,6 +9,7 @@ PyObject *crew_result;
 int crew_runs;
 bool crew_fails;
 int model_spins;
+bool model_impatient;
 
 static PyObject *call(PyObject *argument) {
     MODEL_CHECK(argument);
@@ -176,26 +177,28 @@ void ap__context_replace(PyObject **base) {
     model_absent();
 }
 
-/* ---- the scheduler: there is no queue -------------------------------------------------------- */
+/* ---- the scheduler: there is no queue, but where csrc/sched is linked ------------------------ */
 
-ap_worker *ap_worker_current(void) {
+#define WEAK __attribute__((weak))
+
+WEAK ap_worker *ap_worker_current(void) {
     return NULL;
 }
 
-ap_pool *ap_worker_pool(const ap_worker *worker) {
+WEAK ap_pool *ap_worker_pool(const ap_worker *worker) {
     (void)worker;
     return NULL;
 }
 
-void ap_pool_undertake(ap_pool *pool) {
+WEAK void ap_pool_undertake(ap_pool *pool) {
     (void)pool;
 }
 
-void ap_pool_dealt(ap_pool *pool) {
+WEAK void ap_pool_dealt(ap_pool *pool) {
     (void)pool;
 }
 
-int ap_pool_cpu_is_free(ap_pool *pool) {
+WEAK int ap_pool_cpu_is_free(ap_pool *pool) {
     (void)pool;
     return 1;
 }
