@@ -16,12 +16,12 @@
  *     2' not below the bound: add 1, without a look at CLOSED
  *
  * - No wake is lost.  In the total order of the seq_cst operations either (3) precedes (c), and (d)
- *   wakes a sleeper or keeps it from sleeping, as (5) compares; or (c), and so (b), precedes (3)
- * and (4) sees the place.  (x) changes the word itself.
+ *   wakes a sleeper or keeps it from sleeping, as (5) compares; or (c), and so (b), precedes (3),
+ *   and (4) sees the place.  (x) changes the word itself.
  * - One wake for one place is enough.  A sleeper that finds the place gone to somebody else sleeps
  *   on, and is owed nothing.  One that leaves without a look at the places, as the interpreter
  *   exits or it finds itself in a forked child, may have swallowed the wake of another: it passes
- * it on, as (c) and (d) do.
+ *   it on, as (c) and (d) do.
  * - A worker never waits for its own pool: it goes over the bound (2'), and others then wait until
  *   the pool is below it again.  If the pool is closed by then, its push is refused and the place
  *   given back.  The sum leaves CLOSED alone: the bound and the workers' tasks are far below it.
@@ -29,7 +29,7 @@
  *   used again before: with a GIL (a) to (d) are one step; without one, whoever is no worker of the
  *   pool pins the core from before (a) to after (d), and core_dealloc waits for the pins.
  *
- * Tests: tests/faults/test_bound.py.
+ * Tests: tests/model/python/model_bound.c, model_pins.c, tests/faults/test_bound.py.
  */
 #include "bridge.h"
 
@@ -73,8 +73,7 @@ static int wait_for_place(ap_core *core) {
         }
         ap__word_sleep(&core->pending, seen, AP_FOREVER, sleeps);
         /* exiting: a hint; at exit a pool is closed (x) or what it holds cancelled (b), and both
-         * wake us.
-         * orphaned: a signal handler has forked, and this is the child */
+         * wake us.  orphaned: a signal handler has forked, and this is the child */
         if (ap_u32_load_relaxed(&ap__interpreter_exiting) || ap__core_is_orphaned(core)) {
             taken = -1;
             break;

@@ -95,13 +95,8 @@ extern PyTypeObject *ap__core_type;
 int ap__core_setup(PyObject *module);
 /* In a forked child, which has one thread: marks every core, and has it refuse tasks. */
 void ap__core_orphan_all(void);
-/* Cancels every queued task. */
-void ap__core_cancel_queued(ap_core_object *self);
 /* Refuses tasks from now on; workers run what is pending and leave. */
 void ap__core_close(ap_core *core);
-/* After a thread failed to start: the tasks that were promised to it go to those that run, or are
- * cancelled. */
-void ap__core_trim_promised(ap_core_object *self);
 /* home.c: the core whose worker thread the caller is, from its first line to its last; or NULL. */
 extern _Thread_local ap_core *ap__home;
 /* The calling thread looks for a task from now on, or sleeps, or leaves; or it does not any more.
@@ -216,6 +211,11 @@ void ap__core_promise(ap_core_object *self, ap_pytask *task);
 bool ap__core_promise_pending(ap_core_object *self);
 /* Cancels a task that a worker has taken, and tells shutdown_now. */
 void ap__core_cancel(ap_core_object *self, ap_pytask *task);
+/* Cancels every queued task. */
+void ap__core_cancel_queued(ap_core_object *self);
+/* After a thread failed to start: the tasks that were promised to it go to those that run, or are
+ * cancelled. */
+void ap__core_trim_promised(ap_core_object *self);
 /* Methods of Core: core.c. */
 PyObject *ap__core_cancel_pending(PyObject *op, PyObject *collect);
 PyObject *ap__core_take_cancelled(PyObject *op, PyObject *into);

@@ -18,11 +18,11 @@
  *   (1), so that (4) differs, or the sleep is ended by (c).
  * - No wake is lost.  In the total order of the seq_cst operations either (3) precedes (c), which
  *   then wakes; the sleeper compares the word as it falls asleep, after (b) has changed it.  Or
- * (c), and so (b), precedes (3), and (4) sees the change.
+ *   (c), and so (b), precedes (3), and (4) sees the change.
  * - A `sleepers` that is counted for longer than the sleep costs a wake and no more.
  *
  * In a child that a signal handler has forked meanwhile nobody posts: it is told to look at the
- * tasks themselves.  Tests: tests/test_waiting.py.
+ * tasks themselves.  Tests: tests/model/python/model_observe.c, tests/test_waiting.py.
  */
 #include "bridge.h"
 

@@ -29,7 +29,7 @@
  * flag, or after it and sees the task done.  The acquire of e pairs with the release of 3.
  * After d the outcome is the observer's; the runner finds its CAS failed, and drops its own.
  * Step 4 touches only the address of the word: the runner holds a reference until it is done.
- * Tests: tests/test_task.py.
+ * Tests: tests/model/python/model_{result,cancel,undertake}.c, tests/test_task.py.
  */
 #include "bridge.h"
 

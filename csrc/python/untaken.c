@@ -18,7 +18,8 @@
  *                                                    that will look: push the rest, or cancel it
  *
  * If b comes before 1, the thread has taken what was there for it, and needs no promise; if not, 1
- * leaves it one, or the queue was empty.  Tests: tests/faults/test_cancel.py, test_death_watch.py.
+ * leaves it one, or the queue was empty.
+ * Tests: tests/model/python/model_untaken.c (2), tests/faults/test_cancel.py, test_death_watch.py.
  */
 #include "bridge.h"
 

@@ -16,7 +16,7 @@
  * that enlists later loads the bit set in (a).  Only an enlisted worker clears bits, and it
  * never un-enlists by itself, so between clear and set again the queue has someone.
  *
- * Checked by tests/c/test_pool.c (lost wakes, barriers).
+ * Checked by tests/model/model_{park,spawn,transfer}.c, tests/c/test_pool.c (lost wakes, barriers).
  */
 #ifndef AP_SCHED_BACKLOG_H
 #define AP_SCHED_BACKLOG_H

@@ -69,7 +69,8 @@
  *   idle == begun.  If it finds a queue not empty, that task's pusher wakes someone (above), or
  *   the one that found it reserved naps and looks again; the woken will enlist or end, and try.
  *
- * Checked by tests/c/test_idle.c, and by test_pool.c (lost wakes, closing).
+ * Checked by tests/model/model_{park,directory,relay,end}.c, tests/c/test_idle.c, and test_pool.c
+ * (lost wakes, closing).
  */
 #ifndef AP_SCHED_IDLE_H
 #define AP_SCHED_IDLE_H

@@ -24,7 +24,8 @@
  *   last slot is filled after next was set.
  * - (f) recycles when every slot was read; (d) comes first, so the head has left the block.
  *
- * Checked by tests/c/test_injector.c (alone) and tests/c/test_pool.c (with workers).
+ * Checked by tests/model/model_injector.c and tests/c/test_injector.c (alone), tests/c/test_pool.c
+ * (with workers).
  */
 #ifndef AP_SCHED_INJECTOR_H
 #define AP_SCHED_INJECTOR_H

@@ -31,7 +31,7 @@
  *   later one (all are RMWs), and that CAS comes after the one that filled the worker's slot.  If
  *   its (2) follows (a): (b) reads from its change, in this turn or the next.
  *
- * Checked by tests/c/test_quiet.c.
+ * Checked by tests/model/model_quiet.c, tests/model/python/model_undertake.c, tests/c/test_quiet.c.
  */
 #ifndef AP_SCHED_QUIET_H
 #define AP_SCHED_QUIET_H

@@ -13,7 +13,7 @@
  *   the spawner may block right after, and then only another worker can run the task.
  * - A slot is reused only when the head has passed it, so if (b) read a reused slot, (c) fails.
  *
- * Checked by tests/c/test_ring.c.
+ * Checked by tests/model/model_ring.c, tests/c/test_ring.c.
  */
 #ifndef AP_SCHED_RING_H
 #define AP_SCHED_RING_H
