@@ -111,7 +111,7 @@ const model_case model_cases[] = {
      .threads = {producer_1, once, consumer}},
     {CASE("injector, a block comes back and is filled", 1, 7, 1, 2, 2), .stale = 1,
      .threads = {producer_1, consumer, once}},
-    {CASE("injector, 2 producers want the block at hand", 2, 1, 3, 0, 1, 0, 2),
+    {CASE("injector, 2 producers want the block at hand", 3, 1, 3, 0, 1, 0, 2),
      .threads = {producer_1, producer_2}},
     {CASE("injector, memory runs out", 2, 1, 7, 2, 2, 0, 1), .failures = 1, .stale = 1,
      .threads = {producer_1, consumer}},

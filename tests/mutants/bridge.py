@@ -128,15 +128,19 @@ MUTANTS = [
     Mutant(
         "undertakes-after-the-start",
         "python/run.c",
-        "    if (!is_worker)\n        ap_pool_undertake(pool);\n    int ran = ap__task_start(task);\n",
-        "    int ran = ap__task_start(task);\n    if (!is_worker)\n        ap_pool_undertake(pool);\n",
+        "    if (!is_worker)\n        ap_pool_undertake(pool);\n"
+        "    int ran = ap__task_start(task);\n",
+        "    int ran = ap__task_start(task);\n    if (!is_worker)\n"
+        "        ap_pool_undertake(pool);\n",
         UNDERTAKE,
     ),
     Mutant(
         "dealt-before-the-run",
         "python/run.c",
-        "    if (ran)\n        run_started(task);\n    if (!is_worker)\n        ap_pool_dealt(pool);\n",
-        "    if (!is_worker)\n        ap_pool_dealt(pool);\n    if (ran)\n        run_started(task);\n",
+        "    if (ran)\n        run_started(task);\n    if (!is_worker)\n"
+        "        ap_pool_dealt(pool);\n",
+        "    if (!is_worker)\n        ap_pool_dealt(pool);\n    if (ran)\n"
+        "        run_started(task);\n",
         UNDERTAKE,
     ),
     Mutant(
@@ -664,6 +668,13 @@ MUTANTS = [
         "    ap_u32_add_acq_rel(&self->sequence, 1);\n",
         "",
         (("free_condition", "condition, 1 waits"),),
+    ),
+    Mutant(
+        "leave-reads-pending-relaxed",
+        "python/bound.c",
+        "if ((ap_u32_load_seq_cst(&core->pending) & ~CLOSED)",
+        "if ((ap_u32_load_relaxed(&core->pending) & ~CLOSED)",
+        (("free_bound", "bound, the interpreter exits"),),
     ),
     Mutant(
         "condition-notify-no-wake",

@@ -200,6 +200,13 @@ MUTANTS = [
         (("model_relay", ""),),
     ),
     Mutant(
+        "wake-reads-the-word-relaxed",
+        "sched/idle.c",
+        "uint64_t word = ap_u64_load_seq_cst(&pool->idle);\n        bool others",
+        "uint64_t word = ap_u64_load_relaxed(&pool->idle);\n        bool others",
+        (("model_directory", ""),),
+    ),
+    Mutant(
         "directory-without-tag",
         "sched/idle.c",
         "AP_IDLE_IDLE_ONE - searching + AP_IDLE_TAG_ONE;",
@@ -236,6 +243,34 @@ MUTANTS = [
         "(void)ap_u64_exchange_seq_cst(&ring->tail, tail + count);",
         "ap_u64_store_release(&ring->tail, tail + count);",
         TRANSFER,
+    ),
+    Mutant(
+        "push-reads-the-tail-relaxed",
+        "sched/injector.c",
+        "    uint64_t word = ap_u64_load_acquire(&injector->tail);\n    for",
+        "    uint64_t word = ap_u64_load_relaxed(&injector->tail);\n    for",
+        (("model_injector", "injector, 2 producers"),),
+    ),
+    Mutant(
+        "push-reads-the-tail-again-relaxed",
+        "sched/injector.c",
+        "word = ap_u64_load_acquire(&injector->tail); /* as above */",
+        "word = ap_u64_load_relaxed(&injector->tail);",
+        (("model_injector", "injector, 2 producers want"),),
+    ),
+    Mutant(
+        "crossing-moves-the-tail-relaxed",
+        "sched/injector.c",
+        "ap_u64_add_seq_cst(&injector->tail, AP__UNIT +",
+        "ap_u64_add_relaxed(&injector->tail, AP__UNIT +",
+        (("model_injector", "injector, 2 producers"),),
+    ),
+    Mutant(
+        "claim-reads-the-head-relaxed",
+        "sched/injector.c",
+        "    uint64_t word = ap_u64_load_acquire(&injector->head);\n    uint32_t at",
+        "    uint64_t word = ap_u64_load_relaxed(&injector->head);\n    uint32_t at",
+        (("model_injector", "injector, blocks come back, 2"),),
     ),
     Mutant(
         "claim-slot-load-relaxed",
@@ -370,6 +405,20 @@ MUTANTS = [
     ),
     # ---- blocks -------------------------------------------------------------------------------
     Mutant(
+        "flag-taken-relaxed",
+        "sched/block.c",
+        "if (ap_u32_exchange_acq_rel(&store->popping, 1) == 0)",
+        "if (ap_u32_exchange_relaxed(&store->popping, 1) == 0)",
+        (("model_block", "blocks, 2 threads"),),
+    ),
+    Mutant(
+        "top-read-relaxed",
+        "sched/block.c",
+        "void *top = ap_ptr_load_acquire(&store->top);",
+        "void *top = ap_ptr_load_relaxed(&store->top);",
+        (("model_block", "blocks, 2 threads"),),
+    ),
+    Mutant(
         "pop-without-the-flag",
         "sched/block.c",
         "if (ap_u32_exchange_acq_rel(&store->popping, 1) == 0)\n            break;",
@@ -413,6 +462,21 @@ MUTANTS = [
         BLOCK,
     ),
     Mutant(
+        "spare-taken-relaxed",
+        "sched/injector.c",
+        "ap_ptr_exchange_acq_rel(&injector->spare, NULL)",
+        "ap_ptr_exchange_relaxed(&injector->spare, NULL)",
+        (("model_injector", "injector, 2 producers, 1"),),
+    ),
+    Mutant(
+        "spare-given-relaxed",
+        "sched/injector.c",
+        "if (ap_ptr_cas_acq_rel(&injector->spare, &none, block))",
+        "if (AP_RAW_CAS(&injector->spare, &none, (void *)block, AP_ORDER_RELAXED, "
+        "AP_ORDER_RELAXED))",
+        (("model_injector", "injector, 2 producers, 1"),),
+    ),
+    Mutant(
         "spare-given-by-a-store",
         "sched/injector.c",
         "if (ap_ptr_cas_acq_rel(&injector->spare, &none, block))\n            return;",
@@ -437,10 +501,10 @@ MUTANTS = [
         TRANSFER,
     ),
     Mutant(
-        "ring-stage-relaxed-tail-relaxed",
+        "ring-stages-one-too-far",
         "sched/ring.h",
         "    ap_ptr_store_release(&ring->slots[(tail + ahead) & ring->mask], task);\n}",
-        "    ap_ptr_store_relaxed(&ring->slots[(tail + ahead + 1) & ring->mask], task);\n}",
+        "    ap_ptr_store_release(&ring->slots[(tail + ahead + 1) & ring->mask], task);\n}",
         RING,
     ),
     Mutant(
@@ -459,6 +523,13 @@ MUTANTS = [
         "    uint64_t tail = ap_u64_load_relaxed(&ring->tail);\n"
         "    if ((int64_t)(tail - head) <= 0)\n        return NULL;",
         RING,
+    ),
+    Mutant(
+        "ring-steal-tail-relaxed",
+        "sched/ring.c",
+        "uint64_t tail = ap_u64_load_acquire(&from->tail);",
+        "uint64_t tail = ap_u64_load_relaxed(&from->tail);",
+        (("model_ring", "ring, 1 thief of halves"),),
     ),
     Mutant(
         "ring-steal-by-a-store",
@@ -559,6 +630,13 @@ MUTANTS = [
         END,
     ),
     Mutant(
+        "slot-read-relaxed",
+        "sched/pool.h",
+        "return ap_ptr_load_acquire(&pool->workers[index]);",
+        "return ap_ptr_load_relaxed(&pool->workers[index]);",
+        (("model_end", "end, 1 producer, 1"),),
+    ),
+    Mutant(
         "slot-published-relaxed",
         "sched/worker.c",
         "if (ap_ptr_cas_acq_rel(&pool->workers[index], &none, worker))",
@@ -649,6 +727,34 @@ MUTANTS = [
                 "uint64_t pushed = undertaken;",
             ),
         ),
+    ),
+    Mutant(
+        "quiet-does-not-read-the-idle-word",
+        "sched/quiet.c",
+        "    (void)ap_u64_load_seq_cst(&pool->idle);\n",
+        "",
+        (("model_quiet", "quiet, 1 worker"),),
+    ),
+    Mutant(
+        "changes-added-relaxed",
+        "sched/quiet.c",
+        "(void)ap_u32_add_seq_cst(&pool->quiet_changes, 1);",
+        "(void)ap_u32_add_relaxed(&pool->quiet_changes, 1);",
+        (("model_quiet", "quiet, 1 worker"),),
+    ),
+    Mutant(
+        "dealt-acq-rel",
+        "sched/quiet.c",
+        "    (void)ap_u64_add_seq_cst(&pool->dealt, 1);",
+        "    (void)ap_u64_add_acq_rel(&pool->dealt, 1);",
+        (("model_quiet", "quiet, 1 worker, somebody takes"),),
+    ),
+    Mutant(
+        "dealt-read-relaxed",
+        "sched/quiet.c",
+        "ap_u64_load_seq_cst(&pool->dealt)",
+        "ap_u64_load_relaxed(&pool->dealt)",
+        (("model_quiet", "quiet, 1 worker, somebody takes"),),
     ),
     Mutant(
         "dealt-not-told",
