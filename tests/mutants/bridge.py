@@ -794,5 +794,8 @@ EQUIVALENT = {
     "which the settling of core_dealloc takes as well",
     "settling reads the state relaxed": "core_dealloc would have to see a late state and an early "
     "`pins`: a seq_cst load that comes before an older relaxed one, which the explorer has not",
+    "get reads the sequence relaxed, or does not look at `missed`": "the section orders what is "
+    "posted; that a list cannot grow, as `missed` says, is in no model",
+    "trimming the promised tasks does not cancel them": "they are in no model",
     "an outcome that lost against set_result is not dropped at once": "it is dropped with the task",
 }

@@ -116,6 +116,13 @@ MUTANTS = [
         park(),
     ),
     Mutant(
+        "bit-cleared-acq-rel",
+        "sched/backlog.h",
+        "(void)ap_u64_and_seq_cst(",
+        "(void)ap_u64_and_acq_rel(",
+        (("model_spawn", "spawn, 2 tasks"),),
+    ),
+    Mutant(
         "bit-not-set-again",
         "sched/backlog.c",
         "                if (state != AP_QUEUE_EMPTY)\n"
@@ -781,6 +788,23 @@ EQUIVALENT = {
     "the end reads `below` after it has given the token": "who ends the pool holds a "
     "reference, so no worker's memory goes, and none enlists again",
     "begin, or enlist, does not look at `ended`": "each of the two looks covers the other",
+    "the head in a look read acquire": "an older head shows tasks that are taken already, which "
+    "costs another look",
+    "the addition to the tail at a block's end acq_rel": "whoever has claimed the block's last "
+    "slot has acquired it, and looks, or notifies, when it has moved the head",
+    "take_try does not notify when it has moved the head": "who meanwhile saw the head between two "
+    "blocks naps, and looks again",
+    "the slots of a ring stored relaxed": "the exchange of the tail that follows releases them, "
+    "and whoever reads one has acquired the tail",
+    "the count of changes read acquire": "the wait compares it; that it is read before the counts "
+    "is all that is needed",
+    "undertaken added relaxed": "the CAS that starts the task, or the count of its dealing, comes "
+    "after it and releases it",
+    "the end's first look at the word relaxed, or closing relaxed": "wrong, but by what the "
+    "explorer does not have: it takes effect after younger accesses of other words",
+    "`used` of an ended worker stored relaxed": "wrong only if it takes effect before the older "
+    "subtraction of ap_idle_end, which the explorer does not have; else the CAS of ap_idle_begin "
+    "acquires that",
     "tail_block stored relaxed": "the addition to the tail that follows orders it as well",
     "the ring's CAS of the head relaxed, or the owner's load": "they keep a thief's load of a "
     "slot before the slot's next use: a load that comes late is what the explorer does not have",
