@@ -99,8 +99,9 @@ static PyObject *completions_get(PyObject *op, PyObject *args) {
         if (ap_u32_load_relaxed(&self->missed) && ap_u32_exchange_acq_rel(&self->missed, 0))
             Py_RETURN_NONE;
         PyObject *done = take_done(self);
-        if (done)
+        if (done && PyList_GET_SIZE(done))
             return done;
+        Py_XDECREF(done); /* empty: there was no memory for its first */
         AP_POINT("collect");
         /* step 3: pairs with step c */
         ap_u32_add_seq_cst(&self->sleepers, 1);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutant import Mutant
 
 UNDERTAKE = (("free_undertake", ""),)
+MISSED = (("free_observe", "2 posts, no memory for one"),)
 
 MUTANTS = [
     Mutant(
@@ -677,6 +678,55 @@ MUTANTS = [
         (("free_bound", "bound, the interpreter exits"),),
     ),
     Mutant(
+        "missed-not-told",
+        "python/completions.c",
+        "        ap_u32_store_release(&self->missed, 1);\n",
+        "",
+        MISSED,
+    ),
+    Mutant(
+        "missed-ignored",
+        "python/completions.c",
+        "if (ap_u32_load_relaxed(&self->missed) && ap_u32_exchange_acq_rel(&self->missed, 0))",
+        "if (false)",
+        MISSED,
+    ),
+    Mutant(
+        "missed-after-the-number",
+        "python/completions.c",
+        "        ap_u32_store_release(&self->missed, 1);\n    }\n",
+        "    }\n",
+        MISSED,
+        more=(
+            (
+                "    ap_u32_add_seq_cst(&self->sequence, 1);\n",
+                "    ap_u32_add_seq_cst(&self->sequence, 1);\n"
+                "    if (failed)\n        ap_u32_store_release(&self->missed, 1);\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "missed-is-seen-late",
+        "python/completions.c",
+        "uint32_t sequence = ap_u32_load_acquire(&self->sequence);",
+        "uint32_t sequence = ap_u32_load_relaxed(&self->sequence);",
+        MISSED,
+    ),
+    Mutant(
+        "missed-is-left",
+        "python/completions.c",
+        "ap_u32_exchange_acq_rel(&self->missed, 0))",
+        "ap_u32_load_relaxed(&self->missed))",
+        MISSED,
+    ),
+    Mutant(
+        "get-takes-an-empty-list",
+        "python/completions.c",
+        "if (done && PyList_GET_SIZE(done))",
+        "if (done)",
+        MISSED,
+    ),
+    Mutant(
         "condition-notify-no-wake",
         "python/condition.c",
         "    ap_wake_u32(&self->sequence, UINT32_MAX);",
@@ -794,8 +844,6 @@ EQUIVALENT = {
     "which the settling of core_dealloc takes as well",
     "settling reads the state relaxed": "core_dealloc would have to see a late state and an early "
     "`pins`: a seq_cst load that comes before an older relaxed one, which the explorer has not",
-    "get reads the sequence relaxed, or does not look at `missed`": "the section orders what is "
-    "posted; that a list cannot grow, as `missed` says, is in no model",
     "trimming the promised tasks does not cancel them": "they are in no model",
     "an outcome that lost against set_result is not dropped at once": "it is dropped with the task",
 }

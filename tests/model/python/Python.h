@@ -191,6 +191,7 @@ int PyList_SetSlice(PyObject *list, Py_ssize_t from, Py_ssize_t to, PyObject *it
 PyObject *PyTuple_New(Py_ssize_t size);
 PyObject *PyTuple_Pack(Py_ssize_t size, ...);
 PyObject *PySequence_Tuple(PyObject *list);
+extern AP_THREAD_LOCAL bool model_short_of_memory; /* the thread's next list may not grow */
 #define PyTuple_GET_SIZE(op) PyList_GET_SIZE(op)
 #define PyTuple_GET_ITEM(op, i) PyList_GET_ITEM(op, i)
 #define PyTuple_SET_ITEM(op, i, item) (((PyListObject *)(op))->ob_item[i] = (item))

@@ -262,8 +262,15 @@ PyObject *PyList_New(Py_ssize_t size) {
 #define Py_END_CRITICAL_SECTION() }
 #endif
 
+AP_THREAD_LOCAL bool model_short_of_memory;
+
 int PyList_Append(PyObject *op, PyObject *item) {
     PyListObject *list = (PyListObject *)op;
+    if (model_short_of_memory && model_choose(2)) {
+        model_short_of_memory = false;
+        PyErr_NoMemory();
+        return -1;
+    }
     Py_INCREF(item);
     Py_BEGIN_CRITICAL_SECTION(op);
     MODEL_CHECK(list->size < 4);

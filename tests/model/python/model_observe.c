@@ -88,6 +88,52 @@ static void collector(void) {
     crew_detach();
 }
 
+/* A task and something else are posted, and there may be no memory for the task. */
+static PyObject *posts, *other;
+
+static void setup_posts(void) {
+    setup();
+    crew_attach();
+    posts = ap__completions_type->tp_alloc(ap__completions_type, 0);
+    other = model_object();
+    model_name(posts, "completions");
+    model_name(other, "other");
+    MODEL_CHECK(model_method(posts, "watch", (PyObject *)crew_task) == Py_True);
+    crew_detach();
+}
+
+static void short_runner(void) {
+    model_short_of_memory = true;
+    runner();
+    model_short_of_memory = false;
+}
+
+static void poster(void) {
+    crew_attach();
+    ap__completions_post(posts, other);
+    crew_detach();
+}
+
+/* Is told of both, or to look for itself. */
+static void collector_of_two(void) {
+    bool missed = false;
+    crew_attach();
+    for (Py_ssize_t seen = 0; seen < 2;) {
+        PyObject *done = model_method(posts, "get", NULL);
+        if (done == Py_None) {
+            MODEL_CHECK(!missed && crew_is(crew_task, "done"));
+            missed = true;
+            seen++;
+        } else {
+            MODEL_CHECK(PyList_GET_SIZE(done) > 0);
+            seen += PyList_GET_SIZE(done);
+        }
+        Py_DECREF(done);
+    }
+    Py_DECREF(crew_task);
+    crew_detach();
+}
+
 /* Watches, and takes it back: what was posted before is there, and later nothing is. */
 static void passer_by(void) {
     crew_attach();
@@ -151,8 +197,17 @@ static void finish(void) {
     crew_end(model_value(5));
 }
 
-#define CASE(title, bound, ...) \
-    .name = title, .setup = setup, .finish = finish, .preemptions = bound, .values = {__VA_ARGS__}
+static void finish_posts(void) {
+    crew_attach();
+    Py_DECREF(posts);
+    Py_DECREF(other);
+    crew_detach();
+    finish();
+}
+
+#define CASE_(title, before, after, bound, ...) \
+    .name = title, .setup = before, .finish = after, .preemptions = bound, .values = {__VA_ARGS__}
+#define CASE(title, ...) CASE_(title, setup, finish, __VA_ARGS__)
 
 const model_case model_cases[] = {
     {CASE("callback against publish", 3, 1, GOES_ON, 0, 1, 0), .threads = {runner, observer_1}},
@@ -169,6 +224,8 @@ const model_case model_cases[] = {
      .threads = {runner, observer_1, collector}},
     {CASE("watch and unwatch against publish", 2, 1, GOES_ON, 0, 0, 0),
      .threads = {runner, passer_by}},
+    {CASE_("2 posts, no memory for one", setup_posts, finish_posts, 1, 1, GOES_ON, 0, 0, 0),
+     .stale = 1, .threads = {short_runner, poster, collector_of_two}},
     {CASE("condition against publish", 3, 1, GOES_ON, 0, 0, 0), .threads = {runner, conditioner}},
     {CASE("condition against cancel", 2, 2, GOES_ON, 1, 0, 0, 1),
      .threads = {canceller, conditioner}},
