@@ -792,8 +792,10 @@ EQUIVALENT = {
     "costs another look",
     "the addition to the tail at a block's end acq_rel": "whoever has claimed the block's last "
     "slot has acquired it, and looks, or notifies, when it has moved the head",
-    "take_try does not notify when it has moved the head": "who meanwhile saw the head between two "
-    "blocks naps, and looks again",
+    "a worker, or take_try, does not notify when it has moved the head, or moves it acq_rel": "who "
+    "saw the head between two blocks naps, and looks again",
+    "search_begin's CAS acq_rel": "a push that saw the searcher comes before the searcher's last "
+    "look, whatever the order of its beginning",
     "the slots of a ring stored relaxed": "the exchange of the tail that follows releases them, "
     "and whoever reads one has acquired the tail",
     "the count of changes read acquire": "the wait compares it; that it is read before the counts "
