@@ -794,6 +794,9 @@ EQUIVALENT = {
     "slot has acquired it, and looks, or notifies, when it has moved the head",
     "a worker, or take_try, does not notify when it has moved the head, or moves it acq_rel": "who "
     "saw the head between two blocks naps, and looks again",
+    "ap_idle_end's subtraction acq_rel, or relaxed": "its look is for what the worker has seen "
+    "itself, and a push that reads an older word wakes; relaxed it could take effect before older "
+    "stores, which the explorer does not have",
     "search_begin's CAS acq_rel": "a push that saw the searcher comes before the searcher's last "
     "look, whatever the order of its beginning",
     "the slots of a ring stored relaxed": "the exchange of the tail that follows releases them, "
