@@ -234,6 +234,11 @@ static void loads_1(void) {
     ap_u32_store_relaxed(x, 1);
     ap_u32_store_relaxed(y, 1);
 }
+static void loads_1_seq_cst(void) {
+    ap_u32_store_seq_cst(x, 1);
+    ap_u32_store_relaxed(x, 2);
+    ap_u32_store_relaxed(y, 1);
+}
 static void loads_2(void) {
     c = ap_u32_load_seq_cst(x);
 }
@@ -342,6 +347,13 @@ const model_case model_cases[] = {
     LOADS("writer first", false, loads_1, loads_2, loads_3),
     LOADS("loads first", false, loads_2, loads_3, loads_1),
     LOADS("every switch", true, loads_1, loads_2, loads_3),
+    {.name = "two seq_cst loads of one word, after a seq_cst store",
+     .setup = setup,
+     .threads = {loads_1_seq_cst, loads_2, loads_3},
+     .finish = three,
+     .outcomes = "0 0 0|0 0 1|0 0 2|0 1 0|0 1 1|0 1 2|0 2 0|0 2 1|0 2 2|"
+                 "1 1 0|1 1 1|1 1 2|1 2 0|1 2 1|1 2 2",
+     UNBOUNDED},
     {.name = "coherence, two reads",
      .setup = setup,
      .threads = {co_1, co_2},
