@@ -2,7 +2,8 @@
  * worker leaves, and the last one frees. */
 #include "crew.h"
 
-/* values: tasks of each producer, workers, in order, threads: each holds a reference to the pool */
+/* values: tasks of each producer, workers, in order, threads: each holds a reference to the pool,
+ * napping at once */
 static int accepted[2];
 
 static void setup(void) {
@@ -13,6 +14,7 @@ static void setup(void) {
                                  .ring_slots = 2,
                                  .cpus = 2},
               0);
+    model_impatient = model_value(4);
     for (int i = 1; i < model_value(3); i++)
         ap_pool_retain(crew_pool);
 }
@@ -71,6 +73,8 @@ static void finish(void) {
 
 const model_case model_cases[] = {
     {CASE("end, 1 producer, 1 worker", 2, 2, 1, 0, 3), .both = 3,
+     .threads = {producer_1, closer, worker}},
+    {CASE("end, 1 producer, 1 worker that naps", 2, 2, 1, 0, 3, 1), .both = 3,
      .threads = {producer_1, closer, worker}},
     {CASE("end, 1 producer, 2 workers", 2, 1, 2, 0, 4), .stale = -1,
      .threads = {producer_1, closer, worker, worker}},
