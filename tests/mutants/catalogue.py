@@ -797,8 +797,12 @@ EQUIVALENT = {
     "ap_idle_end's subtraction acq_rel, or relaxed": "its look is for what the worker has seen "
     "itself, and a push that reads an older word wakes; relaxed it could take effect before older "
     "stores, which the explorer does not have",
-    "search_begin's CAS acq_rel": "a push that saw the searcher comes before the searcher's last "
-    "look, whatever the order of its beginning",
+    "search_begin's or ap_idle_wake's CAS acq_rel": "a push that saw the searcher comes before the "
+    "searcher's last look, whatever the order of its beginning",
+    "ap_idle_wake's load acquire": "whoever calls it has just read or changed the word, and the "
+    "load reads nothing older",
+    "the token given relaxed": "a woken worker looks at the queues in the order of seq_cst, and "
+    "naps at a slot that it does not see filled",
     "the slots of a ring stored relaxed": "the exchange of the tail that follows releases them, "
     "and whoever reads one has acquired the tail",
     "the count of changes read acquire": "the wait compares it; that it is read before the counts "
