@@ -377,8 +377,8 @@ class Plugin:
             ]
         if not suspects:
             return ""
-        if not HAS_GIL and classes and not suspects.keys() & self._counters.own.keys():
-            raise _NotMeasured("makes classes, which live for ever without a GIL")
+        if not HAS_GIL and (classes or any(name.startswith("builtins.function ") for name in told)):
+            raise _NotMeasured("makes classes or modules, which live for ever without a GIL")
         lines = [f"{name}: +{by:g} for each round" for name, by in suspects.items()]
         types = ", ".join(told) or "none that the collector knows"
         return "\n".join(["leaks:", *lines, f"types whose objects became more: {types}"])
