@@ -7,7 +7,7 @@ log=$1
 shift
 mkdir -p "$(dirname "$log")"
 [ ! -t 1 ] || export FORCE_COLOR=1
-{ "$@" 2>&1; echo $? >"$log.status"; } | tee "$log"
-status=$(cat "$log.status")
-rm -f "$log.status"
+{ "$@" 2>&1; echo $? >"$log.status.$$"; } | tee "$log"
+status=$(cat "$log.status.$$")
+rm -f "$log.status.$$"
 exit "$status"
