@@ -152,9 +152,12 @@ clean: ## remove what was built, keep the environments
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 $(IN_VENV):
-	@if echo "$(NAMED)" | grep -Eqx '[.]venv-3[.][0-9]+t?'; then bash tools/environment.sh "$(NAMED:.venv-%=%)"; fi
-	@[ -x $@ ] || echo "making $(VENV) with $(PYTHON)"
-	@[ -x $@ ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@if echo "$(NAMED)" | grep -Eqx '[.]venv-3[.][0-9]+t?'; then \
+		bash tools/environment.sh "$(NAMED:.venv-%=%)"; \
+	else \
+		echo "making $(VENV) with $(PYTHON)"; \
+		$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }; \
+	fi
 
 # What a part of the project needs, `build` or an extra of pyproject.toml.
 $(NEEDS)-%: pyproject.toml tools/requirements.py | $(IN_VENV)

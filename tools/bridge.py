@@ -50,11 +50,9 @@ DEBUG = [
 ]
 # leaks: what calls most of csrc/python in this process, in tests of some milliseconds; any other
 # can be given, and AFFINITYPOOL_LEAKS_SLOWEST=1, say, lets in those that take longer
-LEAKS = [
-    *_existing(["task", "waiting", "core_binding", "submit_many"]),
-    # (many of these make classes, which live for ever without a GIL)
-    *_existing(["exceptions", "unobserved", "bound", "map", "context"] * HAS_GIL, "tests/faults"),
-]
+LEAKS = _existing(["task", "waiting", "core_binding", "submit_many"])
+if HAS_GIL:  # many of these make classes, which live for ever without one
+    LEAKS += _existing(["exceptions", "unobserved", "bound", "map", "context"], "tests/faults")
 # asan: the same and what is unkind to the types; what takes its time, or looks at it, is left out
 ASAN = [
     *_existing(

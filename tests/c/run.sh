@@ -70,13 +70,4 @@ end=$(($(date +%s) + ${STRESS_SECONDS:-0}))
         done
         [ "$(date +%s)" -lt "$end" ] || break
     done
-} | awk '
-    /^begin$/ { begun++; next }
-    /^[0-9]+ passed, [0-9]+ failed/ { passed += $1; failed += $3; skipped += $5; ended++; next }
-    { print; fflush() }
-    END {
-        if (begun > ended) failed += begun - ended # a program that came to no end
-        printf "%d passed, %d failed", passed, failed
-        print skipped ? ", " skipped " skipped" : ""
-        exit failed > 0
-    }'
+} | awk -f "$(dirname "$0")/add_up.awk"
