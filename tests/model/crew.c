@@ -63,6 +63,10 @@ void crew_work(void) {
     ap_worker *worker;
     if (ap_worker_begin(crew_pool, &worker) != AP_OK)
         return; /* the pool has ended */
+    crew_work_on(worker);
+}
+
+void crew_work_on(ap_worker *worker) {
     do {
         ap_task *task;
         while ((task = ap_worker_take_try(worker)) || (task = ap_worker_search(worker)))

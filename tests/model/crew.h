@@ -35,6 +35,7 @@ void crew_wait(uint32_t count);
 
 /* A worker's whole life; with tasks that have a `run` of their own. */
 void crew_work(void);
+void crew_work_on(ap_worker *worker); /* from its beginning on */
 
 /* Whether all its tasks have run, for model_case.may_block; that they have, for .finish. */
 bool crew_has_run(void);

@@ -1,5 +1,6 @@
 /* Closing against pushing, and the end of a pool (idle.h): whatever is accepted is run, every
- * worker leaves, and the last one frees. */
+ * worker leaves, and the last one frees: perhaps a worker that holds the pool by its beginning
+ * only. */
 #include "crew.h"
 
 /* values: tasks of each producer, workers, in order, threads: each holds a reference to the pool,
@@ -60,6 +61,15 @@ static void worker(void) {
     ap_pool_release(crew_pool);
 }
 
+/* Has let go of the pool before it ends: the reference of its beginning may be the last. */
+static void worker_that_lets_go(void) {
+    ap_worker *worker;
+    int rc = ap_worker_begin(crew_pool, &worker);
+    ap_pool_release(crew_pool);
+    if (rc == AP_OK)
+        crew_work_on(worker);
+}
+
 /* Workers have begun, late or not: while something is queued the pool has not ended. */
 static void finish(void) {
     for (int producer = 0; producer < 2; producer++)
@@ -76,6 +86,8 @@ const model_case model_cases[] = {
      .threads = {producer_1, closer, worker}},
     {CASE("end, 1 producer, 1 worker that naps", 2, 2, 1, 0, 3, 1), .both = 3,
      .threads = {producer_1, closer, worker}},
+    {CASE("end, a worker has let go of the pool", 2, 1, 1, 0, 3), .both = 3,
+     .threads = {producer_1, closer, worker_that_lets_go}},
     {CASE("end, 1 producer, 2 workers", 2, 1, 2, 0, 4), .stale = -1,
      .threads = {producer_1, closer, worker, worker}},
     {CASE("end, 1 producer, 2 workers, older loads", 1, 1, 2, 0, 4), .stale = 1,

@@ -4,7 +4,8 @@
 #include "sync/atomic.h"
 
 /* values: workers, tasks of the waiter, tasks of the other producer, in order, the first task may
- * be run where it is queued: whoever starts it runs it, whoever finds it started drops it */
+ * be run where it is queued: whoever starts it runs it, whoever finds it started drops it; tasks
+ * that the first one pushes before it ends */
 static ap_atomic_u32 *started;
 
 /* As ap__task_start (run.c) and its caller. */
@@ -21,25 +22,36 @@ static void run(ap_task *task, ap_worker *worker) {
     start(task);
 }
 
+/* Pushes the tasks that are nobody else's; they may end before it does. */
+static void spawn(ap_task *task, ap_worker *worker) {
+    (void)worker;
+    int first = (int)(model_value(1) + model_value(2));
+    for (int i = 0; i < model_value(5); i++)
+        MODEL_CHECK(ap_pool_push(crew_pool, crew_task_of(first + i)) == AP_OK);
+    crew_run(task);
+}
+
 static void setup(void) {
     crew_make(&(ap_pool_options){.max_workers = (uint32_t)model_value(0),
                                  .shards = 1,
                                  .in_order = (uint32_t)model_value(3),
                                  .ring_slots = 2,
                                  .cpus = 2},
-              model_value(1) + model_value(2));
+              model_value(1) + model_value(2) + model_value(5));
     started = model_alloc(sizeof *started);
     model_name(started, "started");
     if (model_value(4))
         crew_task_of(0)->run = run;
+    if (model_value(5))
+        crew_task_of(0)->run = spawn;
 }
 
 static void waiter(void) {
     for (int i = 0; i < model_value(1); i++)
-        MODEL_CHECK(ap_pool_push(crew_pool,
-                                 model_value(4) ? &crew_tasks[i].task : crew_task_of(i)) == AP_OK);
+        MODEL_CHECK(ap_pool_push(crew_pool, crew_tasks[i].task.run ? &crew_tasks[i].task
+                                                                   : crew_task_of(i)) == AP_OK);
     MODEL_CHECK(ap_pool_wait_quiet(crew_pool, AP_FOREVER) == AP_OK);
-    for (int i = 0; i < model_value(1); i++)
+    for (int i = 0; i < model_value(1) + model_value(5); i++)
         MODEL_CHECK(crew_tasks[i].runs == 1); /* a plain load: a race if its end came not before */
 }
 
@@ -85,6 +97,8 @@ const model_case model_cases[] = {
      .threads = {waiter, taker, crew_work}},
     {CASE("quiet, 1 worker, somebody undertakes", 2, 3, 1, 1, 0, 0, 1),
      .threads = {waiter, undertaker, crew_work}},
+    {CASE("quiet, 2 workers, a task pushes another", 1, 2, 2, 1, 0, 0, 0, 1),
+     .threads = {waiter, crew_work, crew_work}},
     {CASE("quiet, 2 workers", 1, 3, 2, 1, 0, 1), .threads = {waiter, crew_work, crew_work}},
     {0},
 };

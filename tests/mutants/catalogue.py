@@ -23,6 +23,7 @@ NAP = (("model_park", "park, 1 producer, 1 worker that naps"),)
 RING = (("model_ring", ""),)
 BLOCK = (("model_block", ""), ("model_injector", ""))
 END = (("model_end", ""),)
+LETS_GO = (("model_end", "end, a worker has let go"),)
 TRANSFER = (("model_spawn", ""), ("model_transfer", ""))
 QUIET = (("model_quiet", ""),)
 UNDERTAKEN = (("model_quiet", "quiet, 1 worker, somebody undertakes"),)
@@ -651,6 +652,26 @@ MUTANTS = [
         "AP_ORDER_RELAXED))",
         (("model_end", "end, 1 producer, 2"), ("model_transfer", "")),
     ),
+    Mutant(
+        "slot-given-back-after-the-pool",
+        "sched/worker.c",
+        "    ap_u32_store_release(&worker->used, 0);\n    ap_pool_release(pool);",
+        "    ap_pool_release(pool);\n    ap_u32_store_release(&worker->used, 0);",
+        LETS_GO,
+    ),
+    Mutant(
+        "outer-read-after-the-pool-is-let-go",
+        "sched/worker.c",
+        "    ap__current = worker->outer;\n    ap_idle_end(pool);",
+        "    ap_idle_end(pool);",
+        LETS_GO,
+        more=(
+            (
+                "    ap_pool_release(pool);\n}",
+                "    ap_pool_release(pool);\n    ap__current = worker->outer;\n}",
+            ),
+        ),
+    ),
     # ---- quiet ---------------------------------------------------------------------------------
     Mutant(
         "begin-acq-rel",
@@ -674,6 +695,20 @@ MUTANTS = [
         "(void)ap_u64_exchange_seq_cst(&worker->ended, ap_u64_load_relaxed(&worker->taken));",
         "ap_u64_store_relaxed(&worker->ended, ap_u64_load_relaxed(&worker->taken));",
         QUIET,
+    ),
+    Mutant(
+        "ring-push-counted-late",
+        "sched/worker.c",
+        "        ap_count(&worker->pushed_to_ring, count);",
+        "        /* later */",
+        (("model_quiet", "quiet, 2 workers, a task pushes"),),
+        more=(
+            (
+                "        ap_ring_publish(ring, (uint32_t)count);\n",
+                "        ap_ring_publish(ring, (uint32_t)count);\n"
+                "        ap_count(&worker->pushed_to_ring, count);\n",
+            ),
+        ),
     ),
     Mutant(
         "quiet-tells-acquire",
