@@ -7,12 +7,13 @@ import importlib.util
 import re
 import threading
 import time
+import weakref
 
 import pytest
 from helpers import ROOT, check_python, eventually
 
 import affinitypool
-from affinitypool import ThreadPoolExecutor
+from affinitypool import Task, ThreadPoolExecutor
 from affinitypool._binding import core, ffi, lib
 
 pytestmark = pytest.mark.timeout(30)
@@ -231,3 +232,50 @@ def test_sys_modules_says_the_free_threaded_build_keeps_the_gil_off():
         options=("-W", "error"),
     )
     assert out == "True\n"
+
+
+@pytest.mark.parametrize("bound", [None, 2])
+def test_a_push_that_is_refused_leaves_nothing_behind(bound):
+    """The pool is closed between the look whether it takes tasks and the push."""
+
+    class Call:
+        def __call__(self):
+            raise AssertionError("it was refused")
+
+    pool = ThreadPoolExecutor(1, max_pending=bound)
+    lib.ap_pool_close(ffi.cast("ap_pool *", pool._core.pool_address))
+    call = Call()
+    death = weakref.ref(call)
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match="cannot schedule new futures"):
+            pool.submit(call)
+    if bound is None:
+        with pytest.raises(RuntimeError, match="cannot schedule new futures"):
+            pool.submit_many(call, range(3))
+    del call
+    assert death() is None
+    assert pool.shutdown()
+
+
+def test_an_entry_that_dies_in_its_thread_gives_the_place_up():
+    """As when memory runs out before a new thread has come to its first line."""
+    it, fate, gone = core.Core(1), Task(), Task()
+    it.started_add(1)
+    entries = [core.Entry(it, fate, gone, abs)]
+    thread = threading.Thread(target=entries.clear)
+    thread.start()
+    thread.join()
+    assert gone.result(10) is True
+    assert fate.running()
+    assert it.started == 0
+    core.Entry(it, Task(), Task(), abs)  # in its maker's thread: the start failed, who sees to it
+    assert it.started == 0
+
+
+def test_a_core_lets_go_of_what_it_has_collected():
+    it, task = core.Core(1), Task()
+    it.cancel_pending(True)
+    it.give_cancelled([task])
+    death = weakref.ref(task)
+    del it, task
+    assert death() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 import weakref
@@ -76,6 +77,21 @@ def test_what_was_refused_leaves_nothing_behind(one):
         with pytest.raises(KeyError):
             one.submit_many(id, items())
         assert eventually(lambda: death() is None, 1)
+
+
+def test_what_strikes_between_items_leaves_nothing_behind(one):
+    """A builtin iterator: an exception that was sent to the thread is raised by the call itself."""
+    strike = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    sent = (ctypes.c_ulong(threading.get_ident()), ctypes.py_object(KeyError))
+    call = Probe()
+    death = weakref.ref(call)
+    for place in (100, 511, 512):  # signals are looked at with every 512th item
+        rows = itertools.chain(range(place), itertools.starmap(strike, [sent]), range(600))
+        with no_collector(), pytest.raises(KeyError):
+            one.submit_many(call, rows)
+    del call, rows
+    assert death() is None
+    assert one.submit(int).result(10) == 0
 
 
 def test_nothing_is_published_before_the_iterable_ends(one):

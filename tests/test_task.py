@@ -535,6 +535,17 @@ def test_the_condition_is_a_condition(one):
             assert condition.wait_for(task.done, 0)
 
 
+def test_a_predicate_that_lets_go_of_the_condition():
+    """The wait would let go of a lock that is not its own."""
+    condition = Task()._condition
+    condition.acquire()
+    with pytest.raises(RuntimeError, match="cannot wait on un-acquired lock"):
+        condition.wait_for(condition.release, 0.1)
+    assert not condition._is_owned()
+    with condition:
+        assert condition.wait_for(condition._is_owned, 0)
+
+
 def test_the_condition_excludes_other_threads(one):
     with occupied(one):
         condition = one.submit(int)._condition

@@ -103,6 +103,76 @@ FAULTS = [
         {"lifetimes": r"AssertionError|live on"},
         "free",
     ),
+    Fault(
+        "a task is kept where an interrupt strikes a batch",
+        "python/batch.c",
+        "            if (!none) {\n                ap__task_unqueue(task);\n",
+        "            if (!none) {\n"
+        '                if (!ap_planted("a task is kept where an interrupt strikes a batch"))\n'
+        "                    ap__task_unqueue(task);\n",
+        "tests/test_submit_many.py::test_what_strikes_between_items_leaves_nothing_behind",
+        {"leaks": r"AssertionError: assert <helpers\.Probe"},
+    ),
+    Fault(
+        "a task is kept where a push is refused",
+        "python/pool.c",
+        "    if (code < 0) {\n        ap__task_unqueue(task);\n",
+        "    if (code < 0) {\n"
+        '        if (!ap_planted("a task is kept where a push is refused"))\n'
+        "            ap__task_unqueue(task);\n",
+        "tests/test_core_binding.py::test_a_push_that_is_refused_leaves_nothing_behind",
+        {"leaks": r"AssertionError: assert <.*Call object"},
+    ),
+    Fault(
+        "a core keeps what it has collected",
+        "python/core.c",
+        "        Py_CLEAR(self->cancelled);\n",
+        '        if (!ap_planted("a core keeps what it has collected"))\n'
+        "            Py_CLEAR(self->cancelled);\n",
+        "tests/test_core_binding.py::test_a_core_lets_go_of_what_it_has_collected",
+        {"leaks": r"AssertionError: assert <Task"},
+    ),
+    # ---- counts and places
+    Fault(
+        "an entry that dies keeps the place",
+        "python/home.c",
+        "    if (self->maker != PyThread_get_thread_ident() && ap__task_start(self->fate)) {\n",
+        "    if (self->maker != PyThread_get_thread_ident() &&\n"
+        '        !ap_planted("an entry that dies keeps the place") &&\n'
+        "        ap__task_start(self->fate)) {\n",
+        "tests/test_core_binding.py::test_an_entry_that_dies_in_its_thread_gives_the_place_up",
+        {"debug": r"TimeoutError"},
+    ),
+    Fault(
+        "a thread that comes too late does not count what it runs",
+        "python/worker.c",
+        "    if (first && !is_worker && !left)\n",
+        "    if (first && !is_worker && !left &&\n"
+        '        !ap_planted("a thread that comes too late does not count what it runs"))\n',
+        "tests/faults/test_shutdown.py::test_a_thread_that_begins_after_the_end_counts_what_it_runs",
+        {"debug": r"where False = wait_idle"},
+    ),
+    Fault(
+        "a thread that is replaced counts as begun",
+        "python/worker.c",
+        "        ap_u32_sub_relaxed(&self->core->begun, 1);",
+        '        if (!ap_planted("a thread that is replaced counts as begun"))\n'
+        "            ap_u32_sub_relaxed(&self->core->begun, 1);",
+        "tests/faults/test_death_watch.py"
+        "::test_a_thread_is_promised_a_task_also_after_others_were_replaced",
+        {"debug": r"CancelledError"},
+    ),
+    Fault(
+        "a wait lets go of a lock that is not its own",
+        "python/condition.c",
+        "        Py_DECREF(result);\n"
+        '        if (!check_owned(op, "cannot wait on un-acquired lock"))\n',
+        "        Py_DECREF(result);\n"
+        '        if (!ap_planted("a wait lets go of a lock that is not its own") &&\n'
+        '            !check_owned(op, "cannot wait on un-acquired lock"))\n',
+        "tests/test_task.py::test_a_predicate_that_lets_go_of_the_condition",
+        {"debug": r"DID NOT RAISE"},
+    ),
     # ---- memory of the C library
     Fault(
         "an observer is not freed",

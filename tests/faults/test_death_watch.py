@@ -466,3 +466,26 @@ def test_a_thread_that_is_born_while_memory_is_short(length):
         """
     )
     assert (done.returncode, done.stdout) == (0, "ends\n"), done
+
+
+def test_a_thread_is_promised_a_task_also_after_others_were_replaced(caplog):
+    """What is submitted just before a shutdown that cancels is run by the thread that it starts."""
+    caplog.set_level(logging.CRITICAL, "concurrent.futures")
+    gates: list[threading.Event] = []
+    pool = ThreadPoolExecutor(2, initializer=lambda: [gate.wait(20) for gate in gates])
+    for _ in range(3):
+        pool.submit(int).result(20)
+        pool._core.fault_end_workers(1)
+        pool.submit(int).result(20)  # its worker leaves after that
+        assert eventually(lambda: pool._core.leave == 0)
+        pool.submit(int).result(20)  # by the next one
+    gate, entered = threading.Event(), threading.Event()
+    gates.append(gate)
+    first = pool.submit(lambda: entered.set() or gate.wait(20))
+    assert entered.wait(20)
+    second = pool.submit(abs, -1)  # starts a thread, which does not look for a task yet
+    third = pool.submit(abs, -2)
+    pool.shutdown(wait=False, cancel_futures=True)
+    gate.set()
+    assert (first.result(20), second.result(20), third.cancelled()) == (True, 1, True)
+    assert pool.shutdown()

@@ -216,6 +216,36 @@ def test_no_wake_is_lost_while_a_thread_goes_to_sleep_for_a_task():
     )
 
 
+def test_a_signal_that_comes_just_before_the_main_thread_sleeps_is_handled():
+    """It ends no sleep; so the sleep is short."""
+    check_points(
+        """
+    import signal
+    WAYS = {
+        "result": Task.result,
+        "wait": lambda task: wait([task]),
+        "as_completed": lambda task: list(as_completed([task])),
+    }
+    handled, gate = threading.Event(), threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+    with ThreadPoolExecutor(1) as pool:
+        task = pool.submit(gate.wait, WAIT)
+        eventually(task.running)
+        def other(main=threading.get_ident()):
+            held.reached()
+            signal.pthread_kill(main, signal.SIGUSR1)
+            held.let_go()
+            assert handled.wait(10), "the signal is not handled"
+            gate.set()
+        with hold("wait-sleep", thread=threading.get_native_id()) as held:
+            thread = run(other)
+            WAYS[way](task)
+        join(thread)
+    """,
+        way=["result", "wait", "as_completed"],
+    )
+
+
 @attached
 def test_no_wake_is_lost_while_a_thread_goes_to_sleep_for_several():
     """The same for the collector of wait and as_completed, before it says that it sleeps."""

@@ -1195,3 +1195,19 @@ def test_a_pool_that_is_dropped_while_it_is_shut_down():
         """
     )
     assert out == "500\n"
+
+
+def test_a_thread_that_begins_after_the_end_counts_what_it_runs():
+    """A pool that is closed and has no worker has ended; the task that was promised to its thread
+    is run all the same, and ends for `wait_idle` too.
+    """
+    gate = threading.Event()
+    pool = ThreadPoolExecutor(1, initializer=gate.wait, initargs=(20,))
+    task = pool.submit(abs, -1)
+    for _ in range(2):  # the first takes the task out of the queue, the second finds that empty
+        assert pool.shutdown(wait=False, cancel_futures=True) is False
+    assert not pool.wait_idle(0)
+    gate.set()
+    assert task.result(20) == 1
+    assert pool.shutdown()
+    assert pool.wait_idle(1)  # the thread has left
