@@ -29,7 +29,8 @@ def main(argv: list[str] | None = None) -> None:
     if not os.path.exists(options.script):
         parser.error(f"no such script: {options.script}")
     sys.argv = [options.script, *options.arguments]
-    sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+    if not sys.flags.safe_path:  # else the first entry is not where Python was started
+        sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     patch_stdlib()
     runpy.run_path(options.script, run_name="__main__")
 

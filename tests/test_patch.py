@@ -176,6 +176,23 @@ def test_run_a_script_by_a_relative_path(script, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
 
 
+@pytest.mark.parametrize("safe", ["", "1"], ids=["", "safe path"])
+def test_a_script_finds_what_it_finds_without_us(script, tmp_path, safe):
+    """Its own folder comes first, but not with -P or PYTHONSAFEPATH; what comes next stays."""
+    folders = [tmp_path / "first", ROOT]
+    folders[0].mkdir()
+    path = script("import os, sys\nprint(*map(os.path.realpath, sys.path), sep='\\n')\n")
+    env = {**os.environ, "PYTHONSAFEPATH": safe, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    plain, ours = (
+        subprocess.run(
+            [sys.executable, *options, path], capture_output=True, text=True, timeout=20, env=env
+        )
+        for options in ((), ("-m", "affinitypool", "run"))
+    )
+    assert (ours.returncode, ours.stderr) == (0, "")
+    assert ours.stdout == plain.stdout
+
+
 @pytest.mark.parametrize(("text", "code"), [("raise SystemExit(3)", 3), ("1 / 0", 1), ("", 0)])
 def test_the_status_is_the_scripts(script, text, code):
     done = run_module("run", script(text))
