@@ -2,12 +2,22 @@
  *
  *     sleeper                                   waker
  *     1 lock the bucket of the address          a change the word (caller, its own order)
- *     2 read the word; leave if it differs      b lock the bucket, wake all, unlock
- *     3 wait on the bucket (unlocks)
+ *     2 read the word; leave if it differs      b lock the bucket
+ *     3 `sleepers` + 1; wait on the bucket      c if `sleepers` is not 0: wake all of the bucket
+ *       (unlocks, and locks again)              d unlock
+ *     4 `sleepers` - 1, unlock
  *
- * If 2 read the old value then b locks after 3 has begun to wait, so the wake is not lost.
- * Addresses that share a bucket wake each other: callers loop.  The buckets are static, so a
- * waker touches nothing that could have been freed.  Checked by tests/c/test_wait.c.
+ * - No wake is lost.  One of the two locks the bucket first.  If the waker does, (d) orders (a)
+ *   before the sleeper's 2, which reads the new value, relaxed as it is.  If the sleeper does, 3
+ *   unlocks, counts and begins to wait as one step for whoever locks after it, so (c) wakes it.
+ * - (c) wakes all, because those that sleep in the bucket may do so for different words, and one
+ *   whose time is over at the same moment may take a signal with it: callers loop.
+ * - A waker uses the address of the word only, and the buckets are static and made once: it touches
+ *   nothing that could have been freed.
+ * - In a forked child all are made anew by the first call: whoever held one, or was about to make
+ *   them, is not there.
+ *
+ * Tests: tests/model/model_condvar.c, tests/c/test_sync.c.
  */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
@@ -52,10 +62,10 @@ static void ap__buckets_init(void) {
 }
 
 void ap_wait_after_fork(void) {
-    (void)pthread_once(&ap__buckets_once, ap__buckets_init);
+    static const pthread_once_t fresh = PTHREAD_ONCE_INIT;
     for (int i = 0; i < AP__BUCKETS; i++)
         ap__buckets[i].sleepers = 0;
-    ap__buckets_init();
+    ap__buckets_once = fresh;
 }
 
 static struct ap__bucket *ap__bucket_of(ap_atomic_u32 *word) {
@@ -87,7 +97,7 @@ int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
     int rc = 0;
     (void)pthread_mutex_lock(&bucket->lock);
     /* acquire: the mutex orders this after the change of any waker that locked before. */
-    if (ap_u32_load_acquire(word) == expected) {
+    if (ap_u32_load_relaxed(word) == expected) { /* the lock orders it behind the change */
         bucket->sleepers++;
         rc = ap__bucket_sleep(bucket, deadline_ns);
         bucket->sleepers--;

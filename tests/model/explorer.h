@@ -83,6 +83,11 @@ int model_self(void);
 /* Whether a thread, the first is 1, has ended; for may_block. */
 bool model_has_ended(int thread);
 
+/* The calling thread goes on as that of a forked child: the others stop where they are, for ever.
+ * What they have not made known to it may be torn: to read it is a race, to write it is not.  In
+ * cases that explore every switch (.full): it depends on every step of the others. */
+void model_fork(void);
+
 /* Memory of this execution, zeroed; and a name for it, or for a part, in traces. */
 void *model_alloc(size_t size);
 void model_free(void *memory);

@@ -58,6 +58,7 @@ extern const model_case *current;
 extern int self;           /* the running thread */
 extern bool together;      /* the threads run, not setup or finish */
 extern bool unwatched;     /* plain accesses are nobody's */
+extern bool forked;        /* the running thread is a child's only one */
 extern uint64_t model_now; /* nanoseconds */
 extern uint64_t executions, steps_in_all;
 

@@ -136,13 +136,13 @@ static void access_cell(cell *at, unsigned from, unsigned to, bool writes, const
     for (unsigned byte = from; byte < to; byte++) {
         uintptr_t address = (at->address << 3) + byte;
         int writer = at->writer[byte];
-        if (!alone && at->written[byte] > own->clock[writer])
+        if (!alone && !(forked && writes) && at->written[byte] > own->clock[writer])
             race(address, writes ? "write" : "read", "write", writer, caller);
         if (!writes) {
             at->read[byte][self] = own->clock[self];
             continue;
         }
-        for (int t = 0; t < THREADS && !alone; t++)
+        for (int t = 0; t < THREADS && !alone && !forked; t++)
             if (at->read[byte][t] > own->clock[t])
                 race(address, "write", "read", t, caller);
         at->writer[byte] = (int8_t)self;
@@ -171,7 +171,7 @@ void model_free(void *memory) {
     uintptr_t address;
     int thread;
     memory_check_use(in->from, 1, caller);
-    if (order_used_after(in->from, in->to, &address, &thread))
+    if (!forked && order_used_after(in->from, in->to, &address, &thread))
         model_fail("%s is freed, and its use by thread %d did not happen before", name_of(address),
                    thread);
     for (unsigned i = 0; i < CELLS; i++) {

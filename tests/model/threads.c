@@ -33,7 +33,7 @@ typedef struct coroutine {
 } coroutine;
 
 int self;
-bool together, unwatched;
+bool together, unwatched, forked;
 uint64_t model_now;
 uint64_t executions, steps_in_all;
 
@@ -229,6 +229,16 @@ int model_self(void) {
     return self;
 }
 
+void model_fork(void) {
+    MODEL_CHECK(current->full);
+    point(0, true);
+    for (int i = 1; i <= started; i++)
+        if (i != self)
+            threads[i].state = ENDED;
+    forked = true;
+    TELL(__builtin_return_address(0), "forks, and goes on as the child");
+}
+
 bool model_has_ended(int thread) {
     return threads[thread].state == ENDED;
 }
@@ -237,7 +247,7 @@ bool model_has_ended(int thread) {
 
 static void prepare(void) {
     self = 0;
-    together = false;
+    together = forked = false;
     model_now = 1000000;
     steps = sleeps = 0;
     decide_begin();

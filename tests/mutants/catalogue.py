@@ -26,6 +26,7 @@ END = (("model_end", ""),)
 LETS_GO = (("model_end", "end, a worker has let go"),)
 TRANSFER = (("model_spawn", ""), ("model_transfer", ""))
 QUIET = (("model_quiet", ""),)
+CONDVAR = (("model_condvar", ""),)
 UNDERTAKEN = (("model_quiet", "quiet, 1 worker, somebody undertakes"),)
 
 MUTANTS = [
@@ -812,6 +813,160 @@ MUTANTS = [
         "        ap_idle_wake(pool, true);\n    ap_idle_try_end(pool);",
         "    ap_idle_try_end(pool);",
         (("model_park", "park, a worker that searches ends"),),
+    ),
+    # ---- futexes made of condition variables --------------------------------------------------
+    Mutant(
+        "condvar-wake-does-not-lock",
+        "sync/wait_condvar.c",
+        "    (void)pthread_mutex_lock(&bucket->lock);\n    if (bucket->sleepers > 0)\n"
+        "        (void)pthread_cond_broadcast(&bucket->woken);\n"
+        "    (void)pthread_mutex_unlock(&bucket->lock);\n",
+        "    (void)pthread_cond_broadcast(&bucket->woken);\n",
+        CONDVAR,
+    ),
+    Mutant(
+        "condvar-counts-outside-the-lock",
+        "sync/wait_condvar.c",
+        "    (void)pthread_mutex_lock(&bucket->lock);\n    if (bucket->sleepers > 0)\n"
+        "        (void)pthread_cond_broadcast(&bucket->woken);\n"
+        "    (void)pthread_mutex_unlock(&bucket->lock);\n",
+        "    if (bucket->sleepers == 0)\n        return;\n"
+        "    (void)pthread_mutex_lock(&bucket->lock);\n"
+        "    (void)pthread_cond_broadcast(&bucket->woken);\n"
+        "    (void)pthread_mutex_unlock(&bucket->lock);\n",
+        CONDVAR,
+    ),
+    Mutant(
+        "condvar-wakes-one",
+        "sync/wait_condvar.c",
+        "pthread_cond_broadcast(&bucket->woken)",
+        "pthread_cond_signal(&bucket->woken)",
+        (("model_condvar", "condvar, a sleeper of another word"),),
+    ),
+    Mutant(
+        "condvar-wakes-as-many-as-asked",
+        "sync/wait_condvar.c",
+        "        (void)pthread_cond_broadcast(&bucket->woken);\n",
+        "        for (uint32_t i = 0; i < count && i < bucket->sleepers; i++)\n"
+        "            (void)pthread_cond_signal(&bucket->woken);\n",
+        (("model_condvar", "condvar, a deadline takes no wake"),),
+    ),
+    Mutant(
+        "condvar-wakes-nobody",
+        "sync/wait_condvar.c",
+        "    if (bucket->sleepers > 0)\n        (void)pthread_cond_broadcast(&bucket->woken);\n",
+        "",
+        CONDVAR,
+    ),
+    Mutant(
+        "condvar-does-not-count",
+        "sync/wait_condvar.c",
+        "        bucket->sleepers++;\n",
+        "",
+        CONDVAR,
+        more=(("        bucket->sleepers--;\n", ""),),
+    ),
+    Mutant(
+        "condvar-counts-late",
+        "sync/wait_condvar.c",
+        "        bucket->sleepers--;\n    }\n    (void)pthread_mutex_unlock(&bucket->lock);\n",
+        "        (void)pthread_mutex_unlock(&bucket->lock);\n        bucket->sleepers--;\n"
+        "    } else {\n        (void)pthread_mutex_unlock(&bucket->lock);\n    }\n",
+        CONDVAR,
+    ),
+    Mutant(
+        "condvar-keeps-the-count",
+        "sync/wait_condvar.c",
+        "        bucket->sleepers--;\n",
+        "",
+        CONDVAR,
+    ),
+    Mutant(
+        "condvar-compares-before-the-lock",
+        "sync/wait_condvar.c",
+        "    int rc = 0;\n    (void)pthread_mutex_lock(&bucket->lock);\n",
+        "    int rc = 0;\n    bool same = ap_u32_load_relaxed(word) == expected;\n"
+        "    (void)pthread_mutex_lock(&bucket->lock);\n",
+        CONDVAR,
+        more=(("if (ap_u32_load_relaxed(word) == expected) {", "if (same) {"),),
+    ),
+    Mutant(
+        "condvar-does-not-compare",
+        "sync/wait_condvar.c",
+        "    if (ap_u32_load_relaxed(word) == expected) {",
+        "    {",
+        CONDVAR,
+    ),
+    Mutant(
+        "condvar-does-not-unlock",
+        "sync/wait_condvar.c",
+        "    (void)pthread_mutex_unlock(&bucket->lock);\n    return rc",
+        "    return rc",
+        CONDVAR,
+    ),
+    Mutant(
+        "condvar-wake-reads-the-word",
+        "sync/wait_condvar.c",
+        "    if (count == 0)\n        return;\n",
+        "    if (count == 0 || ap_u32_load_relaxed(word) == 0)\n        return;\n",
+        (("model_condvar", "condvar, the word is freed"),),
+    ),
+    Mutant(
+        "condvar-does-not-say-late",
+        "sync/wait_condvar.c",
+        "return rc == ETIMEDOUT ? AP_E_TIMEDOUT : AP_OK;",
+        "return AP_OK;",
+        (("model_condvar", "condvar, a deadline"),),
+    ),
+    Mutant(
+        "condvar-has-no-deadline",
+        "sync/wait_condvar.c",
+        "    if (deadline_ns == AP_FOREVER)\n",
+        "    if (deadline_ns)\n",
+        (("model_condvar", "condvar, a deadline"),),
+    ),
+    Mutant(
+        "condvar-other-clock",
+        "sync/wait_condvar.c",
+        "    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);\n",
+        "",
+        (("model_condvar", "condvar, a deadline"),),
+    ),
+    Mutant(
+        "condvar-buckets-made-twice",
+        "sync/wait_condvar.c",
+        "    (void)pthread_once(&ap__buckets_once, ap__buckets_init);\n",
+        "    if (!ap__made) {\n        ap__buckets_init();\n        ap__made = true;\n    }\n",
+        (("model_condvar", "condvar, the first calls"),),
+        more=(
+            (
+                "static pthread_once_t ap__buckets_once = PTHREAD_ONCE_INIT;\n",
+                "static pthread_once_t ap__buckets_once = PTHREAD_ONCE_INIT;\n"
+                "static bool ap__made;\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "condvar-child-keeps-the-buckets",
+        "sync/wait_condvar.c",
+        "    ap__buckets_once = fresh;\n",
+        "    (void)fresh;\n",
+        (("model_condvar", "condvar, a fork"),),
+    ),
+    Mutant(
+        "condvar-child-makes-them-once",
+        "sync/wait_condvar.c",
+        "    ap__buckets_once = fresh;\n",
+        "    (void)fresh;\n    (void)pthread_once(&ap__buckets_once, ap__buckets_init);\n"
+        "    ap__buckets_init();\n",
+        (("model_condvar", "condvar, a fork in the first call"),),
+    ),
+    Mutant(
+        "condvar-child-keeps-the-counts",
+        "sync/wait_condvar.c",
+        "        ap__buckets[i].sleepers = 0;\n",
+        "        (void)i;\n",
+        (("model_condvar", "condvar, a fork"),),
     ),
 ]
 
