@@ -1,6 +1,7 @@
 /* The loop that every worker thread lives in.
  *
- * Overview.  The thread enters through cffi, detached, and attaches.  Then, for each task:
+ * Overview.  The thread enters through cffi, detached, and attaches.  It looks for its first task
+ * (untaken.c).  Then, for each task:
  *
  *  1  It keeps the interpreter from task to task: it looks for the next one without blocking.
  *     A task that is a builtin never enters the eval loop, so the worker goes through it on its own
@@ -14,6 +15,24 @@
  *     ran, it leaves: the exception is nobody's but the thread's.  What it holds in its hands is
  *     promised to the thread that replaces it (untaken.c, _threads.py); its ring is stolen, or that
  *     thread's.
+ *  5  A thread leaves once the pool has ended, or at (4), or as one of `leave`, or in a child.
+ *
+ * What holds, and why:
+ *
+ * - A task that was taken is dealt with in one of these ways: started here, by the CAS that one
+ *   thread wins, and published; or found to be started or decided by another, and its reference
+ *   dropped; or promised, and then it counts as not taken here (ap_worker_disown).
+ * - What was called is in `last`, which is published once, before the next one is called (run_all),
+ *   before the thread waits for one (2), and before it leaves (live).
+ * - An exception that was there before the task is seen before the task is started (is_struck), so
+ *   it ends the thread and not the task.  One that comes later may strike in the task.
+ * - A thread that leaves early takes its `begun` back before it says so: the next looks for a first
+ *   task in its place.  As many leave as `leave` says, as each takes one off by a CAS.
+ * - `idled` counts a worker once from when it finds nothing to when it finds a task, and a worker
+ *   that leaves early does so in between tasks, when it is not counted.  `busy` counts it
+ * otherwise.
+ *
+ * Tests: tests/model/python/model_worker.c, tests/faults/test_death_watch.py.
  *
  * `idled` and `busy` are explained in start.c and block.c.
  */
@@ -169,13 +188,13 @@ static ap_task *go_dry(loop *self) {
     return task;
 }
 
-/* Counts the worker as no longer idle; `task` is what it goes on with, or NULL. */
+/* Counts the worker as no longer idle; `task` is what it goes on with. */
 static void uncount_idle(loop *self, ap_pytask *task) {
     if (!self->counted)
         return;
     self->counted = false;
-    if (!task || !task->counted)
-        (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy, or gone */
+    if (!task->counted)
+        (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy */
 }
 
 /* Runs a task that is the worker's to run, and keeps it as `last`.  Or leaves it to another. */
@@ -251,10 +270,8 @@ static int live(loop *self, bool is_worker) {
         publish_last(self);
     set_busy(self, false);
     bool orphaned = ap__core_is_orphaned(self->core);
-    if (self->ended && !orphaned) {
-        uncount_idle(self, NULL);
+    if (self->ended && !orphaned) /* while it ran something: it is not counted as idle */
         ap_u32_sub_relaxed(&self->core->begun, 1); /* the next will begin in its place */
-    }
     if (is_worker && !orphaned)
         ap_worker_end(self->worker);
     if (first && !is_worker && !left)

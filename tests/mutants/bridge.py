@@ -7,6 +7,11 @@ from mutant import Mutant
 UNDERTAKE = (("free_undertake", ""),)
 MISSED = (("free_observe", "2 posts, no memory for one"),)
 
+LOOP = (("gil_worker", ""), ("free_worker", ""))
+FREE_LOOP = (("free_worker", ""),)
+GIL_LOOP = (("gil_worker", ""),)
+STRUCK = (("gil_worker", "worker, 1 task, struck"), ("gil_worker", "worker, 2 tasks, struck"))
+
 MUTANTS = [
     Mutant(
         "publish-store",
@@ -831,6 +836,254 @@ MUTANTS = [
         "        ap__bound_leave(self->core);",
         (("free_pins", "next pool against set_running"),),
     ),
+    # ---- the loop of a worker ------------------------------------------------------------------
+    Mutant(
+        "worker-dry-does-not-publish",
+        "python/worker.c",
+        "            ap__task_publish(last);\n            Py_DECREF(last);\n        }\n",
+        "        }\n",
+        FREE_LOOP,
+    ),
+    Mutant(
+        "worker-dry-does-not-hand-over",
+        "python/worker.c",
+        "if (last && ap__task_hand_over(last)) {",
+        "if (last) {\n        Py_DECREF(last);\n        (void)PyEval_SaveThread();",
+        GIL_LOOP,
+    ),
+    Mutant(
+        "worker-next-does-not-publish",
+        "python/worker.c",
+        "        } else if (self->last) {\n            publish_last(self);\n        }\n",
+        "        }\n",
+        LOOP,
+    ),
+    Mutant(
+        "worker-end-does-not-publish",
+        "python/worker.c",
+        "    if (self->last)\n        publish_last(self);\n    set_busy(self, false);\n",
+        "    set_busy(self, false);\n",
+        (("gil_worker", "worker, 2 tasks, a fault"),),
+    ),
+    Mutant(
+        "worker-publishes-twice",
+        "python/worker.c",
+        "    ap_pytask *last = self->last;\n    self->last = NULL;\n    ap__task_publish(last);\n",
+        "    ap_pytask *last = self->last;\n    ap__task_publish(last);\n",
+        (("gil_worker", "worker, 2 tasks, all"),),
+    ),
+    Mutant(
+        "worker-keeps-its-reference",
+        "python/worker.c",
+        "    ap__task_publish(last);\n    Py_DECREF(last);\n}",
+        "    ap__task_publish(last);\n}",
+        LOOP,
+    ),
+    Mutant(
+        "worker-keeps-what-it-may-not-start",
+        "python/worker.c",
+        "    } else {\n        Py_DECREF(task);\n    }\n    let_others_run(self);",
+        "    }\n    let_others_run(self);",
+        (("gil_worker", "worker, 1 task, cancelled"),),
+    ),
+    Mutant(
+        "worker-starts-what-it-may-not",
+        "python/worker.c",
+        "    if (ap__task_start(task)) {",
+        "    (void)ap__task_start(task);\n    {",
+        (("gil_worker", "worker, 1 task, cancelled"),),
+        more=(
+            (
+                "        self->last = task;\n    } else {\n        Py_DECREF(task);\n    }\n",
+                "        self->last = task;\n    }\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "worker-parks-attached",
+        "python/worker.c",
+        "        (void)PyEval_SaveThread();\n    }\n",
+        "    }\n",
+        LOOP,
+    ),
+    Mutant(
+        "worker-parks-once",
+        "python/worker.c",
+        "    while (!(task = ap_worker_search(self->worker))) {\n"
+        "        if (ap_worker_park(self->worker) == AP_E_CLOSED)\n            break;\n    }\n",
+        "    if (!(task = ap_worker_search(self->worker)) &&\n"
+        "        ap_worker_park(self->worker) != AP_E_CLOSED)\n"
+        "        task = ap_worker_search(self->worker);\n",
+        (("free_worker", "worker, 2 tasks"),),
+    ),
+    Mutant(
+        "worker-does-not-see-the-end",
+        "python/worker.c",
+        "        if (ap_worker_park(self->worker) == AP_E_CLOSED)\n            break;\n",
+        "        (void)ap_worker_park(self->worker);\n",
+        LOOP,
+    ),
+    Mutant(
+        "worker-struck-goes-on",
+        "python/worker.c",
+        "    self->ended = true;\n    PyObject *type, *traceback;",
+        "    PyObject *type, *traceback;",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-does-not-look-whether-struck",
+        "python/worker.c",
+        "    if (AP_UNLIKELY(is_struck(self)))\n        breathe(self);\n",
+        "",
+        (("gil_worker", "worker, struck before"),),
+    ),
+    Mutant(
+        "worker-struck-drops-its-task",
+        "python/worker.c",
+        "        ap__core_promise(self->object, task);\n",
+        "        Py_DECREF(task);\n",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-struck-still-counts-it",
+        "python/worker.c",
+        "        if (self->worker)\n            ap_worker_disown(self->worker);\n",
+        "",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-struck-runs-it-too",
+        "python/worker.c",
+        "            ap_worker_disown(self->worker);\n        return;\n",
+        "            ap_worker_disown(self->worker);\n",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-struck-keeps-its-begin",
+        "python/worker.c",
+        "        ap_u32_sub_relaxed(&self->core->begun, 1);",
+        "        (void)0;",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-struck-stays",
+        "python/worker.c",
+        "    if (AP_UNLIKELY(self->ended))\n        return true;\n",
+        "",
+        (("gil_worker", "worker, 2 tasks, struck"),),
+    ),
+    Mutant(
+        "worker-struck-says-all-is-well",
+        "python/worker.c",
+        "    if (self->ended && !orphaned)\n        return AP_PYTHON_WORKER_ENDED;\n",
+        "",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-struck-leaves-its-place",
+        "python/worker.c",
+        "    if (is_worker && !orphaned)\n        ap_worker_end(self->worker);\n",
+        "    if (is_worker && !orphaned && !self->ended)\n        ap_worker_end(self->worker);\n",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-late-does-not-count-its-task",
+        "python/worker.c",
+        "    if (first && !is_worker && !left)\n        ap_pool_dealt(self->core->pool);\n",
+        "",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-late-ignores-its-task",
+        "python/worker.c",
+        "    if (first) {\n",
+        "    if (first && is_worker) {\n",
+        STRUCK,
+    ),
+    Mutant(
+        "worker-leaves-uncounted",
+        "python/worker.c",
+        "        if (ap_u32_cas_acq_rel(&self->core->leave, &leave, leave - 1)) {\n",
+        "        ap_u32_store_relaxed(&self->core->leave, leave - 1);\n        {\n",
+        (("free_worker", "worker, 2 tasks, 2 workers, a fault"),),
+    ),
+    Mutant(
+        "worker-leaves-without-counting",
+        "python/worker.c",
+        "        if (ap_u32_cas_acq_rel(&self->core->leave, &leave, leave - 1)) {\n",
+        "        {\n",
+        (("free_worker", "worker, 2 tasks, a fault"),),
+    ),
+    Mutant(
+        "worker-does-not-leave",
+        "python/worker.c",
+        "            self->ended = true;\n            return true;\n",
+        "            return false;\n",
+        (("free_worker", "worker, 2 tasks, a fault"),),
+    ),
+    Mutant(
+        "worker-dry-stays-busy",
+        "python/worker.c",
+        "static ap_task *go_dry(loop *self) {\n    set_busy(self, false);\n",
+        "static ap_task *go_dry(loop *self) {\n",
+        (("free_worker", "worker, 2 tasks in turns"),),
+    ),
+    Mutant(
+        "worker-is-never-busy",
+        "python/worker.c",
+        "    set_busy(self, true);\n",
+        "",
+        (("free_worker", "worker, 1 task"),),
+    ),
+    Mutant(
+        "worker-end-stays-busy",
+        "python/worker.c",
+        "        publish_last(self);\n    set_busy(self, false);\n    bool orphaned",
+        "        publish_last(self);\n    bool orphaned",
+        (("free_worker", "worker, 2 tasks, a fault"),),
+    ),
+    Mutant(
+        "worker-stays-idle",
+        "python/worker.c",
+        "        (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy */\n",
+        "        (void)self;\n",
+        (("gil_worker", "worker, 2 tasks in turns, room"),),
+    ),
+    Mutant(
+        "worker-idle-twice",
+        "python/worker.c",
+        "    self->counted = true;\n",
+        "",
+        (("gil_worker", "worker, 2 tasks in turns, room"),),
+    ),
+    Mutant(
+        "worker-end-not-settled",
+        "python/worker.c",
+        "        return AP_PYTHON_WORKER_ENDED;\n    ap__home_settle();\n",
+        "        return AP_PYTHON_WORKER_ENDED;\n",
+        GIL_LOOP,
+    ),
+    Mutant(
+        "worker-too-many-not-settled",
+        "python/worker.c",
+        "it takes no promised task */\n        ap__home_settle();\n",
+        "it takes no promised task */\n",
+        (("gil_worker", "worker, 1 task, a thread too many"),),
+    ),
+    Mutant(
+        "worker-too-many-not-counted",
+        "python/worker.c",
+        "        ap_u32_add_relaxed(&self.core->begun, 1);\n",
+        "",
+        (("gil_worker", "worker, 1 task, a thread too many"),),
+    ),
+    Mutant(
+        "worker-keeps-the-core",
+        "python/worker.c",
+        "    Py_DECREF(object);\n    PyGILState_Release(state);\n    return code;",
+        "    PyGILState_Release(state);\n    return code;",
+        GIL_LOOP,
+    ),
 ]
 
 # Changes that no execution can tell from the real code, as in catalogue.py.
@@ -845,5 +1098,8 @@ EQUIVALENT = {
     "settling reads the state relaxed": "core_dealloc would have to see a late state and an early "
     "`pins`: a seq_cst load that comes before an older relaxed one, which the explorer has not",
     "trimming the promised tasks does not cancel them": "they are in no model",
+    "a worker does not look at `cancelling`": "a hint: what misses it is run",
+    "a worker does not let others run, or await their release": "who gets the interpreter when is "
+    "no matter of these protocols",
     "an outcome that lost against set_result is not dropped at once": "it is dropped with the task",
 }

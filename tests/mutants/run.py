@@ -25,6 +25,7 @@ import catalogue
 from mutant import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+BUILT = ROOT / "build" / "model"
 OUT = ROOT / "build" / "mutants"
 MUTANTS = [*catalogue.MUTANTS, *bridge.MUTANTS]
 LIMIT = 240  # seconds that one program may take
@@ -58,6 +59,9 @@ def mutate(mutant: Mutant) -> Path:
         at = occurrence or 1
         text = old.join(pieces[:at]) + new + old.join(pieces[at:])
     path.write_text(text)
+    # what is older than the changed file, and does not depend on it, need not be compiled again
+    for built in BUILT.glob("*.o"):
+        shutil.copy2(built, directory)
     return directory
 
 
@@ -123,7 +127,8 @@ def main() -> int:
     wanted = [m for m in MUTANTS if not given.names or m.name in given.names]
     jobs = len(os.sched_getaffinity(0))
     # what all share is made once, before they are at it side by side
-    subprocess.run(["make", "-s", "-C", str(ROOT / "tests" / "model"), "explorer"], check=True)
+    make = ["make", "-s", f"-j{jobs}", "-C", str(ROOT / "tests" / "model"), "all"]
+    subprocess.run(make, check=True)
     with ThreadPoolExecutor(jobs) as pool:
         results = []
         for result in pool.map(try_out, wanted):

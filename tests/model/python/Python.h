@@ -135,10 +135,24 @@ typedef struct _err_stackitem {
     PyObject *exc_value;
 } _PyErr_StackItem;
 
+#ifdef Py_GIL_DISABLED
+#define MODEL_SHARED(type, atomic) atomic /* what other threads change */
+#define _Py_atomic_load_ptr_relaxed(at) ap_ptr_load_relaxed(at)
+#define _Py_atomic_load_uintptr_relaxed(at) ap_u64_load_relaxed(at)
+#else
+#define MODEL_SHARED(type, atomic) type
+#endif
 typedef struct _ts {
     _PyErr_StackItem *exc_info;
     int c_recursion_remaining;
+    MODEL_SHARED(PyObject *, ap_atomic_ptr) async_exc; /* to be raised by the eval loop */
+    MODEL_SHARED(uintptr_t, ap_atomic_u64) eval_breaker;
 } PyThreadState;
+
+/* As PyThreadState_SetAsyncExc, for the thread of the explorer; a type.  Attached. */
+void model_strike(int thread, PyObject *type);
+/* In setup of whatever is struck: nobody is yet. */
+void model_strike_begin(void);
 
 typedef int PyGILState_STATE;
 PyGILState_STATE PyGILState_Ensure(void);
@@ -208,6 +222,7 @@ PyObject *model_function(PyObject *(*call)(PyObject *argument));
 #define PY_VECTORCALL_ARGUMENTS_OFFSET ((size_t)1 << 63)
 PyObject *PyObject_Vectorcall(PyObject *fn, PyObject *const *args, size_t nargs, PyObject *names);
 PyObject *PyObject_CallOneArg(PyObject *fn, PyObject *argument);
+PyObject *PyObject_CallNoArgs(PyObject *fn);
 
 /* ---- exceptions ------------------------------------------------------------------------------ */
 
@@ -270,6 +285,9 @@ typedef struct PyGetSetDef {
     const char *doc;
     void *closure;
 } PyGetSetDef;
+/* A function that was added to the module: name(argument) */
+int PyModule_AddFunctions(PyObject *module, PyMethodDef *functions);
+PyObject *model_call(const char *name, PyObject *argument);
 /* op.name */
 PyObject *model_attribute(PyObject *op, const char *name);
 typedef struct {
@@ -308,7 +326,6 @@ typedef struct _traceback {
 #define PyTraceBack_Check(op) ((void)(op), false)
 #define PyEval_GetFrame() ((PyFrameObject *)NULL)
 #define Py_UNUSED(name) name __attribute__((unused))
-#define PyModule_AddFunctions(module, functions) ((void)(module), (void)(functions), 0)
 #define PyModule_AddObjectRef(module, name, op) ((void)(module), (void)(op), 0)
 #define PyObject_TypeCheck(op, type) (Py_TYPE(op) == (type))
 #define PyType_Check(op) ((void)(op), false)
@@ -327,7 +344,6 @@ int model_absent_int(const void *first, ...);
 #define PyList_SetItem(...) model_absent_int(__VA_ARGS__)
 #define PyObject_CallFunctionObjArgs(...) model_absent_object(__VA_ARGS__)
 #define PyObject_IsTrue(...) model_absent_int(__VA_ARGS__)
-#define PyObject_CallNoArgs(...) model_absent_object(__VA_ARGS__)
 #define PyObject_GenericGetDict(...) model_absent_object(__VA_ARGS__)
 #define PyObject_GenericSetAttr(...) model_absent_int(__VA_ARGS__)
 #define PyTuple_GetSlice(...) model_absent_object(__VA_ARGS__)

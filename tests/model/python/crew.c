@@ -37,9 +37,7 @@ void crew_detach(void) {
     PyGILState_Release(0);
 }
 
-void crew_begin(uint32_t max_pending, int references) {
-    crew_result = NULL;
-    crew_runs = 0;
+void crew_begin_core(void) {
     crew_attach();
     if (!ap__task_base_type)
         ap__task_setup(NULL);
@@ -57,11 +55,17 @@ void crew_begin(uint32_t max_pending, int references) {
     crew_core = model_alloc(sizeof *crew_core);
     crew_core->cpus = 1;
     crew_core->max_workers = 1;
-    crew_core->max_pending = max_pending;
-    ap_u32_store_relaxed(&crew_core->pending, max_pending != 0); /* the task's place */
     model_name(crew_core, "core");
     model_name(&crew_core->pending, "pending");
     model_name(&crew_core->blocked, "blocked");
+}
+
+void crew_begin(uint32_t max_pending, int references) {
+    crew_result = NULL;
+    crew_runs = 0;
+    crew_begin_core();
+    crew_core->max_pending = max_pending;
+    ap_u32_store_relaxed(&crew_core->pending, max_pending != 0); /* the task's place */
 
     PyObject *fn = model_function(call), *argument = model_object();
     crew_task = ap__task_new(crew_core, fn, &argument, 1, NULL, false);

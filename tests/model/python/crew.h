@@ -13,6 +13,7 @@ extern bool crew_fails;       /* the call raises; set before crew_begin */
 /* In setup: a core, and a task with one reference for its queue and `references` more.  Attached
  * from then on until crew_ready. */
 void crew_begin(uint32_t max_pending, int references);
+void crew_begin_core(void); /* no task */
 void crew_ready(void);
 /* In finish: nothing is left, once it has dropped the references that nobody has. */
 void crew_end(int references);

@@ -26,12 +26,16 @@ static void unlock(ap_atomic_u32 *word) {
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static AP_THREAD_LOCAL PyThreadState thread_state;
+static PyThreadState thread_states[MODEL_THREADS_MAX + 1];
 static AP_THREAD_LOCAL bool attached;
+
+static PyThreadState *own_state(void) {
+    return &thread_states[model_self()];
+}
 
 PyThreadState *PyThreadState_Get(void) {
     MODEL_CHECK(attached);
-    return &thread_state;
+    return own_state();
 }
 
 unsigned long PyThread_get_thread_ident(void) {
@@ -97,17 +101,17 @@ PyThreadState *PyEval_SaveThread(void) {
     MODEL_CHECK(attached);
     attached = false;
     let_go();
-    return &thread_state;
+    return own_state();
 }
 
 void PyEval_RestoreThread(PyThreadState *thread) {
-    MODEL_CHECK(!attached && thread == &thread_state);
+    MODEL_CHECK(!attached && thread == own_state());
     take();
     attached = true;
 }
 
 PyGILState_STATE PyGILState_Ensure(void) {
-    PyEval_RestoreThread(&thread_state);
+    PyEval_RestoreThread(own_state());
     return 0;
 }
 
@@ -120,6 +124,52 @@ void PyGILState_Release(PyGILState_STATE state) {
 /* What a call, or a finalizer, may do. */
 static void breathe(void) {
     PyEval_RestoreThread(PyEval_SaveThread());
+}
+
+/* ---- exceptions that are sent from outside --------------------------------------------------- */
+
+#define ASYNC_EXCEPTION 8 /* a bit of the eval breaker */
+
+static bool somebody_is_struck; /* perhaps */
+
+void model_strike_begin(void) {
+    somebody_is_struck = true;
+#ifndef Py_GIL_DISABLED
+    for (int i = 0; i <= MODEL_THREADS_MAX; i++)
+        thread_states[i].async_exc = NULL;
+#endif
+}
+
+/* In the order of the interpreter: for a moment the eval loop does not know. */
+void model_strike(int thread, PyObject *type) {
+    PyThreadState *struck = &thread_states[thread];
+    MODEL_CHECK(attached && type->immortal);
+#ifdef Py_GIL_DISABLED
+    ap_ptr_exchange_seq_cst(&struck->async_exc, type);
+    ap_u64_or_seq_cst(&struck->eval_breaker, ASYNC_EXCEPTION);
+#else
+    struck->async_exc = type;
+#endif
+}
+
+/* What the eval loop does first; -1 if it raises. */
+static int enter_eval_loop(void) {
+    PyObject *type;
+    if (!somebody_is_struck)
+        return 0;
+#ifdef Py_GIL_DISABLED
+    if (!(ap_u64_load_relaxed(&own_state()->eval_breaker) & ASYNC_EXCEPTION))
+        return 0;
+    ap_u64_and_seq_cst(&own_state()->eval_breaker, ~(uint64_t)ASYNC_EXCEPTION);
+    type = ap_ptr_exchange_seq_cst(&own_state()->async_exc, NULL);
+#else
+    type = own_state()->async_exc;
+    own_state()->async_exc = NULL;
+#endif
+    if (!type)
+        return 0;
+    PyErr_SetNone(type);
+    return -1;
 }
 
 /* ---- counts ---------------------------------------------------------------------------------- */
@@ -330,9 +380,15 @@ PyObject *model_function(PyObject *(*call)(PyObject *)) {
 PyObject *PyObject_CallOneArg(PyObject *fn, PyObject *argument) {
     MODEL_CHECK(Py_TYPE(fn) == &function_type && !PyErr_Occurred());
     breathe();
+    if (enter_eval_loop() < 0)
+        return NULL;
     PyObject *result = ((function_object *)fn)->call(argument);
     MODEL_CHECK(!result == !!PyErr_Occurred());
     return result;
+}
+
+PyObject *PyObject_CallNoArgs(PyObject *fn) {
+    return PyObject_CallOneArg(fn, NULL);
 }
 
 PyObject *PyObject_Vectorcall(PyObject *fn, PyObject *const *args, size_t nargs, PyObject *names) {
@@ -366,6 +422,23 @@ PyObject *model_method(PyObject *op, const char *name, PyObject *argument) {
     }
     MODEL_CHECK(!result == !!PyErr_Occurred());
     return result;
+}
+
+static PyMethodDef *modules[8];
+static int module_count;
+
+int PyModule_AddFunctions(PyObject *module, PyMethodDef *functions) {
+    (void)module;
+    modules[module_count++] = functions;
+    return 0;
+}
+
+PyObject *model_call(const char *name, PyObject *argument) {
+    for (int i = 0; i < module_count; i++)
+        for (PyMethodDef *function = modules[i]; function->ml_name; function++)
+            if (strcmp(function->ml_name, name) == 0)
+                return function->ml_meth(NULL, argument);
+    model_fail("no function %s", name);
 }
 
 PyObject *model_attribute(PyObject *op, const char *name) {
