@@ -28,9 +28,7 @@
  *   it ends the thread and not the task.  One that comes later may strike in the task.
  * - A thread that leaves early takes its `begun` back before it says so: the next looks for a first
  *   task in its place.  As many leave as `leave` says, as each takes one off by a CAS.
- * - `idled` counts a worker once from when it finds nothing to when it finds a task, and a worker
- *   that leaves early does so in between tasks, when it is not counted.  `busy` counts it
- * otherwise.
+ * - `busy` counts a worker from when it finds a task to when it finds none, or leaves.
  *
  * Tests: tests/model/python/model_worker.c, tests/faults/test_death_watch.py.
  *
@@ -188,13 +186,13 @@ static ap_task *go_dry(loop *self) {
     return task;
 }
 
-/* Counts the worker as no longer idle; `task` is what it goes on with. */
+/* Counts the worker as no longer idle; `task` is what it goes on with, or NULL. */
 static void uncount_idle(loop *self, ap_pytask *task) {
     if (!self->counted)
         return;
     self->counted = false;
-    if (!task->counted)
-        (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy */
+    if (!task || !task->counted)
+        (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy, or gone */
 }
 
 /* Runs a task that is the worker's to run, and keeps it as `last`.  Or leaves it to another. */
@@ -270,8 +268,10 @@ static int live(loop *self, bool is_worker) {
         publish_last(self);
     set_busy(self, false);
     bool orphaned = ap__core_is_orphaned(self->core);
-    if (self->ended && !orphaned) /* while it ran something: it is not counted as idle */
+    if (self->ended && !orphaned) {
+        uncount_idle(self, NULL);
         ap_u32_sub_relaxed(&self->core->begun, 1); /* the next will begin in its place */
+    }
     if (is_worker && !orphaned)
         ap_worker_end(self->worker);
     if (first && !is_worker && !left)

@@ -1043,20 +1043,6 @@ MUTANTS = [
         (("free_worker", "worker, 2 tasks, a fault"),),
     ),
     Mutant(
-        "worker-stays-idle",
-        "python/worker.c",
-        "        (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy */\n",
-        "        (void)self;\n",
-        (("gil_worker", "worker, 2 tasks in turns, room"),),
-    ),
-    Mutant(
-        "worker-idle-twice",
-        "python/worker.c",
-        "    self->counted = true;\n",
-        "",
-        (("gil_worker", "worker, 2 tasks in turns, room"),),
-    ),
-    Mutant(
         "worker-end-not-settled",
         "python/worker.c",
         "        return AP_PYTHON_WORKER_ENDED;\n    ap__home_settle();\n",

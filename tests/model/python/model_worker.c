@@ -3,14 +3,13 @@
  * on; the counts are right in the end. */
 #include "crew.h"
 
-#include "python/submit.h"
 #include "python/worker.h"
 
 #define TASKS_MAX 3
 #define STRUCK PyExc_RuntimeError
 
 /* values: tasks, workers that the pool has room for, threads that were started, workers that are to
- * leave by a fault, whether the core could have more threads, threads that come too many */
+ * leave by a fault, threads that come too many */
 static ap_core_object *object;
 static ap_pytask *tasks[TASKS_MAX];
 static PyObject *arguments[TASKS_MAX], *results[TASKS_MAX];
@@ -28,12 +27,10 @@ void ap__home_settle(void) {
     settled = true;
 }
 
+/* All threads are started: nobody counts on idle ones. */
 bool ap__core_count_on_idle(ap_core *core) {
-    uint64_t counted = ap_u64_load_relaxed(&core->counted_on);
-    while (ap_u64_load_acquire(&core->idled) > counted)
-        if (ap_u64_cas_acq_rel(&core->counted_on, &counted, counted + 1))
-            return true;
-    return false;
+    (void)core;
+    model_absent();
 }
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
@@ -86,7 +83,7 @@ static void setup(void) {
     is_set_up = true;
     model_strike_begin();
     ap__hooks.breathe = model_function(do_nothing);
-    crew_core->max_workers = (uint32_t)model_value(model_value(4) ? 4 : 2);
+    crew_core->max_workers = (uint32_t)model_value(2);
     ap_u32_store_relaxed(&crew_core->started, (uint32_t)model_value(2));
     ap_u32_store_relaxed(&crew_core->leave, (uint32_t)model_value(3));
     model_name(&crew_core->started, "started");
@@ -116,8 +113,6 @@ static void setup(void) {
 /* ---- threads --------------------------------------------------------------------------------- */
 
 static void push(int i) {
-    if (ap__core_is_starting_up(crew_core))
-        tasks[i]->counted = ap__core_count_on_idle(crew_core);
     if (ap_pool_push(crew_core->pool, &tasks[i]->header) != AP_OK)
         ap__task_unqueue(tasks[i]);
 }
@@ -208,11 +203,8 @@ static void finish(void) {
     MODEL_CHECK(ap_pool_pending(crew_core->pool) == 0);
     MODEL_CHECK(!object->promised || PyList_GET_SIZE(object->promised) == 0);
     MODEL_CHECK(ap_u32_load_relaxed(&crew_core->begun) ==
-                (uint32_t)(model_value(2) + model_value(5)));
+                (uint32_t)(model_value(2) + model_value(4)));
     MODEL_CHECK(ap_u32_load_relaxed(&crew_core->leave) == 0);
-    /* never more than are idle */
-    MODEL_CHECK(ap_u64_load_relaxed(&crew_core->idled) <=
-                ap_u64_load_relaxed(&crew_core->counted_on) + (uint64_t)model_value(1));
     MODEL_CHECK(references() == 2);
     check_busy(false);
     crew_attach();
@@ -244,9 +236,7 @@ const model_case model_cases[] = {
     {CASE("2 tasks", LOADS, 2, 1, 1), .threads = {submitter, worker}, .outcomes = "rr"},
     {CASE("2 tasks in turns", LOADS, 2, 1, 1), .threads = {submitter_in_turns, worker},
      .outcomes = "rr"},
-    {CASE("2 tasks in turns, room for a thread", LOADS, 2, 1, 1, 0, 2),
-     .threads = {submitter_in_turns, worker}, .outcomes = "rr"},
-    {CASE("1 task, a thread too many", SWITCHES(1), 1, 1, 1, 0, 0, 1),
+    {CASE("1 task, a thread too many", SWITCHES(1), 1, 1, 1, 0, 1),
      .threads = {submitter, worker, worker}, .outcomes = "r"},
     {CASE("2 tasks, 2 workers", SWITCHES(1), 2, 2, 2), .threads = {submitter, worker, worker},
      .outcomes = "rr"},
@@ -254,7 +244,7 @@ const model_case model_cases[] = {
      .outcomes = "r|r, 1 ended|x"},
     {CASE("struck before its task", SWITCHES(2), 1, 1, 1), .outcomes = "r, 1 ended",
      .threads = {submitter_that_strikes, worker}},
-    {CASE("2 tasks, struck", SWITCHES(1), 2, 1, 1, 0, 2), .threads = {submitter, worker, striker},
+    {CASE("2 tasks, struck", SWITCHES(1), 2, 1, 1), .threads = {submitter, worker, striker},
      .outcomes = "rr|rr, 1 ended|xr|rx"},
     {CASE("2 tasks, a fault", LOADS, 2, 1, 1, 1), .threads = {submitter, worker},
      .outcomes = "rr, 1 ended"},
