@@ -1,4 +1,18 @@
-/* Puts the bridge into the cffi module, so that one shared object holds both. */
+/* Puts the bridge into the cffi module, so that one shared object holds both.
+ *
+ * And has the flag of an interpreter that exits.  In the Python layer (_threads.py):
+ *
+ *     who starts a thread, after its push         who exits
+ *     1  enter it into the dictionary `_live`     a  set_exiting(True)
+ *     2  is_exiting: close the core               b  look at what is in `_live`: close their cores
+ *     3  start it                                 c  join them, until `_live` is empty
+ *
+ * 1 and b take the lock of the dictionary (or the GIL), so one comes first.  If 1 does, b sees the
+ * thread; if b does, 2 sees the flag, as a comes before b and 1 before 2.  So every thread that is
+ * started works for a core that is, or will be, closed: it runs what was accepted, and ends.  A
+ * push that comes after the close is refused by the queue.
+ * Tests: tests/model/python/model_exit.c, tests/faults/test_exit.py.
+ */
 #include "bridge.h"
 #include "worker.h"
 
@@ -42,13 +56,12 @@ static PyObject *set_exiting(PyObject *Py_UNUSED(module), PyObject *flag) {
     int exiting = PyObject_IsTrue(flag);
     if (exiting < 0)
         return NULL;
-    /* pairs with is_exiting: orders it before the look at the threads that follows, _threads.py */
+    /* pairs with is_exiting, with the help of what comes in between: see above */
     ap_u32_store_seq_cst(&ap__interpreter_exiting, (uint32_t)exiting);
     Py_RETURN_NONE;
 }
 
-/* Whether set_exiting(True) came before.  seq_cst, as the store there: who starts a thread makes it
- * known and asks this; who exits says so and looks at the threads; one of both sees the other. */
+/* Whether set_exiting(True) came before: see above. */
 static PyObject *is_exiting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(ap_u32_load_seq_cst(&ap__interpreter_exiting) != 0);
 }

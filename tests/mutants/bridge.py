@@ -10,6 +10,7 @@ MISSED = (("free_observe", "2 posts, no memory for one"),)
 LOOP = (("gil_worker", ""), ("free_worker", ""))
 FREE_LOOP = (("free_worker", ""),)
 GIL_LOOP = (("gil_worker", ""),)
+EXIT = (("free_exit", "exit, a submit that"), ("gil_exit", "exit, a submit that"))
 STRUCK = (("gil_worker", "worker, 1 task, struck"), ("gil_worker", "worker, 2 tasks, struck"))
 
 MUTANTS = [
@@ -1070,6 +1071,28 @@ MUTANTS = [
         "    PyGILState_Release(state);\n    return code;",
         GIL_LOOP,
     ),
+    # ---- the end of the interpreter --------------------------------------------------------------
+    Mutant(
+        "exit-is-not-said",
+        "python/module.c",
+        "    ap_u32_store_seq_cst(&ap__interpreter_exiting, (uint32_t)exiting);\n",
+        "",
+        EXIT,
+    ),
+    Mutant(
+        "exit-is-not-asked",
+        "python/module.c",
+        "ap_u32_load_seq_cst(&ap__interpreter_exiting) != 0",
+        "false",
+        EXIT,
+    ),
+    Mutant(
+        "exit-is-said-to-be-over",
+        "python/module.c",
+        "(uint32_t)exiting);",
+        "(uint32_t)!exiting);",
+        EXIT,
+    ),
 ]
 
 # Changes that no execution can tell from the real code, as in catalogue.py.
@@ -1084,6 +1107,9 @@ EQUIVALENT = {
     "settling reads the state relaxed": "core_dealloc would have to see a late state and an early "
     "`pins`: a seq_cst load that comes before an older relaxed one, which the explorer has not",
     "trimming the promised tasks does not cancel them": "they are in no model",
+    "the flag of an interpreter that exits is stored, or loaded, relaxed": "in between both sides "
+    "take the lock of the dictionary of live threads, or the GIL: who comes second sees the other",
+    "a submit does not look at the flag": "a hint: what it pushes is refused, or run",
     "a worker does not look at `cancelling`": "a hint: what misses it is run",
     "a worker does not let others run, or await their release": "who gets the interpreter when is "
     "no matter of these protocols",

@@ -188,6 +188,7 @@ extern PyObject model_none, model_true, model_false;
 #define Py_RETURN_NONE return Py_None
 #define Py_RETURN_TRUE return Py_True
 #define Py_RETURN_FALSE return Py_False
+#define PyObject_IsTrue(op) ((op) == Py_True)
 #define PyBool_FromLong(value) ((value) ? Py_True : Py_False)
 
 typedef struct {
@@ -195,7 +196,7 @@ typedef struct {
     PyObject *ob_item[4];
 } PyListObject;
 typedef PyListObject PyTupleObject;
-extern PyTypeObject PyList_Type;
+extern PyTypeObject PyList_Type, PyType_Type;
 
 PyObject *PyList_New(Py_ssize_t size);
 int PyList_Append(PyObject *list, PyObject *item);
@@ -337,13 +338,15 @@ int model_absent_int(const void *first, ...);
 #define PyDict_GET_SIZE(...) model_absent_int(__VA_ARGS__)
 #define PyDict_SetItem(...) model_absent_int(__VA_ARGS__)
 #define PyErr_WriteUnraisable(op) model_absent()
+#define PyErr_Print() model_absent()
 #define PyExceptionClass_Check(...) model_absent_int(__VA_ARGS__)
 #define PyExceptionInstance_Check(...) model_absent_int(__VA_ARGS__)
 #define PyList_Check(...) model_absent_int(__VA_ARGS__)
 #define PyList_GetSlice(...) model_absent_object(__VA_ARGS__)
 #define PyList_SetItem(...) model_absent_int(__VA_ARGS__)
+#define PyLong_AsUnsignedLong(...) (unsigned long)model_absent_int(__VA_ARGS__)
+#define PyNumber_Float(...) model_absent_object(__VA_ARGS__)
 #define PyObject_CallFunctionObjArgs(...) model_absent_object(__VA_ARGS__)
-#define PyObject_IsTrue(...) model_absent_int(__VA_ARGS__)
 #define PyObject_GenericGetDict(...) model_absent_object(__VA_ARGS__)
 #define PyObject_GenericSetAttr(...) model_absent_int(__VA_ARGS__)
 #define PyTuple_GetSlice(...) model_absent_object(__VA_ARGS__)
@@ -351,6 +354,7 @@ int model_absent_int(const void *first, ...);
 #define PyUnicode_CompareWithASCIIString(...) model_absent_int(__VA_ARGS__)
 #define PyUnicode_FromFormat(...) model_absent_object(__VA_ARGS__)
 #define PyUnicode_InternFromString(...) model_absent_object(__VA_ARGS__)
+#define PyUnstable_Module_SetGIL(module, used) ((void)(module), 0)
 #define PyType_GenericNew NULL
 #define PyObject_GenericSetDict NULL
 #define Py_GenericAlias NULL

@@ -249,6 +249,7 @@ static void list_dealloc(PyObject *op) {
 
 static PyTypeObject object_type = TYPE(PyObject, object_dealloc);
 PyTypeObject PyList_Type = TYPE(PyListObject, list_dealloc);
+PyTypeObject PyType_Type = TYPE(PyTypeObject, object_dealloc);
 #define EXCEPTION TYPE(PyObject, object_dealloc)
 PyTypeObject model_exceptions[] = {EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION,
                                    EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION};
@@ -429,6 +430,7 @@ static int module_count;
 
 int PyModule_AddFunctions(PyObject *module, PyMethodDef *functions) {
     (void)module;
+    MODEL_CHECK(module_count < 8);
     modules[module_count++] = functions;
     return 0;
 }
