@@ -4,6 +4,10 @@
  * so it is small and made on first touch.  The lock is a word: 0 free, 1 held, 2 held and
  * somebody sleeps.  Waiting is a sequence number: notify raises it and wakes every waiter, so
  * a waiter may wake although another was meant, as Condition's users must allow for.
+ *
+ * In a forked child the lock is free, unless the thread that forked has it: whoever else had it is
+ * not there.  The first touch there sees it by the number of the fork.
+ * Tests: tests/model/python/model_{condition,observe,fork}.c, tests/test_condition.py.
  */
 #include "bridge.h"
 
@@ -12,6 +16,7 @@ typedef struct {
     ap_atomic_u32 sequence;
     ap_atomic_u64 owner; /* thread identifier; 0: nobody */
     uint32_t depth;      /* by the owner only */
+    ap_atomic_u32 forks; /* ap__forks, as of when the lock was made or renewed */
 } ap_condition;
 
 PyTypeObject *ap__condition_type;
@@ -20,7 +25,29 @@ static uint64_t self_id(void) {
     return (uint64_t)PyThread_get_thread_ident();
 }
 
+static AP_NOINLINE void renew(ap_condition *self) {
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    if (ap_u32_load_relaxed(&self->forks) != ap__forks) {
+        /* the thread that forked is this process's main thread: fork.c */
+        if (ap_u64_load_relaxed(&self->owner) != ap__hooks.main_thread) {
+            ap_u64_store_relaxed(&self->owner, 0);
+            ap_u32_store_relaxed(&self->word, 0);
+            self->depth = 0;
+        }
+        /* release pairs with the load below: whoever sees the number sees the lock as it is now */
+        ap_u32_store_release(&self->forks, ap__forks);
+    }
+    Py_END_CRITICAL_SECTION();
+}
+
+static void check_fork(ap_condition *self) {
+    /* pairs with the store in renew */
+    if (AP_UNLIKELY(ap_u32_load_acquire(&self->forks) != ap__forks))
+        renew(self);
+}
+
 static bool owned(ap_condition *self) {
+    check_fork(self);
     return ap_u64_load_relaxed(&self->owner) == self_id();
 }
 
@@ -34,6 +61,7 @@ static void unlock(ap_condition *self) {
 /* 1: locked, 0: the deadline passed, -1: a signal handler raised (only if `interruptible`). */
 static int lock(ap_condition *self, uint64_t deadline, bool interruptible) {
     uint32_t expected = 0;
+    check_fork(self); /* again: who waits may have forked in a signal handler */
     /* acquire pairs with the exchange in unlock: the owner sees what the last one wrote */
     if (!ap_u32_cas_acq_rel(&self->word, &expected, 1)) {
         /* 2, "somebody sleeps", also when this takes it: others may sleep still */
@@ -75,7 +103,10 @@ void ap__condition_notify_all(PyObject *op) {
 }
 
 PyObject *ap__condition_new(void) {
-    return ap__condition_type->tp_alloc(ap__condition_type, 0);
+    PyObject *op = ap__condition_type->tp_alloc(ap__condition_type, 0);
+    if (op)
+        ap_u32_store_relaxed(&((ap_condition *)op)->forks, ap__forks);
+    return op;
 }
 
 static PyObject *condition_acquire(PyObject *op, PyObject *args, PyObject *kwargs) {
@@ -222,6 +253,7 @@ static PyObject *condition_is_owned(PyObject *op, PyObject *Py_UNUSED(ignored)) 
 }
 
 static PyObject *condition_locked(PyObject *op, PyObject *Py_UNUSED(ignored)) {
+    check_fork((ap_condition *)op);
     return PyBool_FromLong(ap_u32_load_relaxed(&((ap_condition *)op)->word) != 0);
 }
 

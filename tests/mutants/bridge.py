@@ -10,6 +10,8 @@ MISSED = (("free_observe", "2 posts, no memory for one"),)
 LOOP = (("gil_worker", ""), ("free_worker", ""))
 FREE_LOOP = (("free_worker", ""),)
 GIL_LOOP = (("gil_worker", ""),)
+FORK = (("gil_fork", ""), ("free_fork", ""))
+FORK_TASK = (("gil_fork", "fork, in a task"),)
 EXIT = (("free_exit", "exit, a submit that"), ("gil_exit", "exit, a submit that"))
 STRUCK = (("gil_worker", "worker, 1 task, struck"), ("gil_worker", "worker, 2 tasks, struck"))
 
@@ -1093,6 +1095,126 @@ MUTANTS = [
         "(uint32_t)!exiting);",
         EXIT,
     ),
+    # ---- forked children -------------------------------------------------------------------------
+    Mutant(
+        "fork-cancels-what-is-done",
+        "python/fork.c",
+        "    if (!ap__state_is_done(state)) {\n",
+        "    {\n",
+        FORK,
+    ),
+    Mutant(
+        "fork-cancels-nothing",
+        "python/fork.c",
+        "        ap_u32_store_release(&task->state, AP_CANCELLED);\n",
+        "",
+        FORK,
+    ),
+    Mutant(
+        "fork-keeps-the-observer",
+        "python/fork.c",
+        "            task->observer = fresh;\n            fresh = NULL;\n",
+        "",
+        (("gil_fork", "fork, a task whose condition"),),
+    ),
+    Mutant(
+        "fork-keeps-the-call",
+        "python/fork.c",
+        "    if (cancelled)\n        ap__task_drop_call(task);\n",
+        "    (void)cancelled;\n",
+        FORK,
+    ),
+    Mutant(
+        "fork-marks-no-core",
+        "python/fork.c",
+        "    ap__core_orphan_all();\n",
+        "",
+        FORK,
+    ),
+    Mutant(
+        "fork-its-own-task-does-not-survive",
+        "python/fork.c",
+        "        task->survives = true;\n",
+        "",
+        FORK_TASK,
+    ),
+    Mutant(
+        "fork-its-own-task-has-no-number",
+        "python/fork.c",
+        "        task->nargs = (uint16_t)ap__forks; /* its call has been made */\n",
+        "",
+        FORK_TASK,
+    ),
+    Mutant(
+        "fork-is-not-looked-at",
+        "python/future.c",
+        "    ap__task_check_fork((ap_pytask *)op);\n    /* as above */\n",
+        "    /* as above */\n",
+        FORK,
+    ),
+    Mutant(
+        "fork-in-a-wait-is-not-looked-at",
+        "python/block.c",
+        "        ap__task_check_fork(task); /* a signal handler may have forked */\n",
+        "",
+        (("free_fork", "fork, in a wait"),),
+    ),
+    Mutant(
+        "fork-awaits-who-is-not-there",
+        "python/run.c",
+        "!ap__task_is_done(task) && !is_orphan(task); round++",
+        "!ap__task_is_done(task); round++",
+        (("gil_fork", "fork, a task that is handed over, and dropped"),),
+    ),
+    Mutant(
+        "fork-worker-stays",
+        "python/worker.c",
+        "        if (leave & AP_ORPHANED)\n            return true;\n",
+        "        if (leave & AP_ORPHANED)\n            return false;\n",
+        FORK_TASK,
+    ),
+    Mutant(
+        "fork-worker-ends-in-the-pool",
+        "python/worker.c",
+        "    if (is_worker && !orphaned)\n",
+        "    if (is_worker)\n",
+        FORK_TASK,
+    ),
+    Mutant(
+        "fork-child-has-a-home",
+        "python/fork.c",
+        "    ap__home = NULL; /* the thread of a worker lives on as the child's main thread */\n",
+        "",
+        FORK_TASK,
+    ),
+    Mutant(
+        "fork-condition-is-kept",
+        "python/condition.c",
+        "        renew(self);\n",
+        "        (void)renew;\n",
+        (("gil_fork", "fork, in a task whose"),),
+    ),
+    Mutant(
+        "fork-condition-is-taken-from-its-owner",
+        "python/condition.c",
+        "if (ap_u64_load_relaxed(&self->owner) != ap__hooks.main_thread) {",
+        "{",
+        (("gil_fork", "fork, who has"),),
+    ),
+    Mutant(
+        "fork-condition-keeps-its-word",
+        "python/condition.c",
+        "            ap_u32_store_relaxed(&self->word, 0);\n",
+        "",
+        (("gil_fork", "fork, in a task whose"),),
+    ),
+    Mutant(
+        "fork-condition-keeps-its-depth",
+        "python/condition.c",
+        "            self->depth = 0;\n",
+        "",
+        (("gil_fork", "fork, a task whose condition"),),
+    ),
 ]
 
 # Changes that no execution can tell from the real code, as in catalogue.py.
@@ -1110,6 +1232,10 @@ EQUIVALENT = {
     "the flag of an interpreter that exits is stored, or loaded, relaxed": "in between both sides "
     "take the lock of the dictionary of live threads, or the GIL: who comes second sees the other",
     "a submit does not look at the flag": "a hint: what it pushes is refused, or run",
+    "a child's task gets no fresh observer, or frees the old one, or stays handed over": "nobody "
+    "reads those of a task that is done, but perhaps frames of the thread that forked",
+    "a child keeps the number of sleepers": "a hint",
+    "the number of the fork stays": "one fork is modelled; it tells two apart",
     "a worker does not look at `cancelling`": "a hint: what misses it is run",
     "a worker does not let others run, or await their release": "who gets the interpreter when is "
     "no matter of these protocols",

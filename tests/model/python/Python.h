@@ -17,6 +17,7 @@
 #ifndef MODEL_PYTHON_H
 #define MODEL_PYTHON_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -162,6 +163,11 @@ PyThreadState *PyEval_SaveThread(void);
 void PyEval_RestoreThread(PyThreadState *thread);
 unsigned long PyThread_get_thread_ident(void);
 
+/* In setup of whatever forks.  And os.fork, by a thread that is attached: before the child is made,
+ * and as long as that takes, no other is attached, and none becomes so. */
+void model_python_fork_begin(void);
+void model_python_fork(void);
+
 #ifdef Py_GIL_DISABLED
 typedef struct model_section {
     PyObject *object;
@@ -253,8 +259,10 @@ void PyErr_Restore(PyObject *type, PyObject *error, PyObject *traceback);
 #define PyErr_ExceptionMatches(type) true /* all are an Exception */
 #define PyException_GetTraceback(error) ((void)(error), (PyObject *)NULL)
 #define PyException_SetTraceback(error, traceback) ((void)(error), (void)(traceback))
-/* A signal that has arrived: its handler raises, in a thread that has said so, once. */
+/* A signal that has arrived: its handler raises, in a thread that has said so, once; or does this.
+ */
 extern AP_THREAD_LOCAL bool model_signalled;
+extern AP_THREAD_LOCAL void (*model_handler)(void);
 int PyErr_CheckSignals(void);
 #define Py_EnterRecursiveCall(where) 0
 #define Py_LeaveRecursiveCall() ((void)0)
@@ -339,6 +347,7 @@ int model_absent_int(const void *first, ...);
 #define PyDict_SetItem(...) model_absent_int(__VA_ARGS__)
 #define PyErr_WriteUnraisable(op) model_absent()
 #define PyErr_Print() model_absent()
+#define PyErr_SetFromErrno(type) model_absent()
 #define PyExceptionClass_Check(...) model_absent_int(__VA_ARGS__)
 #define PyExceptionInstance_Check(...) model_absent_int(__VA_ARGS__)
 #define PyList_Check(...) model_absent_int(__VA_ARGS__)

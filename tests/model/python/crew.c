@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define WEAK __attribute__((weak))
+
 ap_core *crew_core;
 ap_pytask *crew_task;
 PyObject *crew_result;
@@ -147,13 +149,13 @@ bool crew_is(void *op, const char *name) {
 
 /* ---- fork.c, home.c, context.c, module.c: nothing of it happens here ------------ */
 
-_Thread_local ap_pytask *ap__running;
+WEAK _Thread_local ap_pytask *ap__running;
 _Thread_local ap_core *ap__home;
 AP_THREAD_LOCAL PyObject *ap__initial_context;
-unsigned ap__forks;
+WEAK unsigned ap__forks;
 ap_atomic_u32 ap__interpreter_exiting;
 
-void ap__task_orphan(ap_pytask *task) {
+WEAK void ap__task_orphan(ap_pytask *task) {
     (void)task;
     model_absent();
 }
@@ -182,8 +184,6 @@ void ap__context_replace(PyObject **base) {
 }
 
 /* ---- the scheduler: there is no queue, but where csrc/sched is linked ------------------------ */
-
-#define WEAK __attribute__((weak))
 
 WEAK ap_worker *ap_worker_current(void) {
     return NULL;

@@ -78,12 +78,40 @@ void model_section_end(model_section *section) {
     sections_resume();
 }
 
+/* Of a thread, as the interpreter has it; kept only where somebody stops the world. */
+enum { DETACHED, ATTACHED, SUSPENDED };
+static bool world_may_stop;
+static ap_atomic_u32 world[MODEL_THREADS_MAX + 1];
+
 static void let_go(void) {
     sections_suspend();
+    if (world_may_stop)
+        ap_u32_store_release(&world[model_self()], DETACHED);
 }
 
 static void take(void) {
+    uint32_t state = DETACHED;
+    while (world_may_stop && !ap_u32_cas_acq_rel(&world[model_self()], &state, ATTACHED)) {
+        ap_wait_u32(&world[model_self()], SUSPENDED, AP_FOREVER);
+        state = DETACHED;
+    }
     sections_resume();
+}
+
+void model_python_fork_begin(void) {
+    world_may_stop = true;
+}
+
+void model_python_fork(void) {
+    MODEL_CHECK(attached && world_may_stop);
+    for (int i = 1; i <= MODEL_THREADS_MAX; i++) {
+        uint32_t state = DETACHED;
+        while (i != model_self() && !ap_u32_cas_acq_rel(&world[i], &state, SUSPENDED)) {
+            state = DETACHED;
+            model_yield();
+        }
+    }
+    model_fork();
 }
 #else
 static ap_atomic_u32 gil;
@@ -94,6 +122,14 @@ static void let_go(void) {
 
 static void take(void) {
     lock(&gil);
+}
+
+void model_python_fork_begin(void) {
+}
+
+void model_python_fork(void) {
+    MODEL_CHECK(attached);
+    model_fork();
 }
 #endif
 
@@ -488,6 +524,7 @@ int PyArg_ParseTupleAndKeywords(PyObject *args, PyObject *names, const char *for
 
 static AP_THREAD_LOCAL PyObject *raised;
 AP_THREAD_LOCAL bool model_signalled;
+AP_THREAD_LOCAL void (*model_handler)(void);
 
 void PyErr_SetNone(PyObject *type) {
     PyErr_Clear();
@@ -539,6 +576,10 @@ int PyErr_CheckSignals(void) {
     if (!model_signalled)
         return 0;
     model_signalled = false;
+    if (model_handler) {
+        model_handler();
+        return 0;
+    }
     PyErr_SetNone(PyExc_KeyboardInterrupt);
     return -1;
 }

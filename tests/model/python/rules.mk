@@ -37,6 +37,11 @@ $(OUT)/$(1)_exit: $(OUT)/$(1)_seen-model_exit.o $(OUT)/$(1)_seen-crew.o \
 		$(OUT)/$(1)_unit-worker.o $(OUT)/$(1)_unit-untaken.o $(OUT)/$(1)_unit-module.o \
 		$(UNITS:%=$(OUT)/sched-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
 	@$(GCC) -no-pie $$^ -lm -o $$@
+$(OUT)/$(1)_fork: $(OUT)/$(1)_seen-model_fork.o $(OUT)/$(1)_seen-crew.o \
+		$(OUT)/$(1)_seen-interpreter.o $(PY_UNITS:%=$(OUT)/$(1)_unit-%.o) \
+		$(OUT)/$(1)_unit-worker.o $(OUT)/$(1)_unit-untaken.o $(OUT)/$(1)_unit-fork.o \
+		$(UNITS:%=$(OUT)/sched-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
+	@$(GCC) -no-pie $$^ -lm -o $$@
 $(OUT)/$(1)_%: $(OUT)/$(1)_seen-model_%.o $(OUT)/$(1)_seen-crew.o $(OUT)/$(1)_seen-interpreter.o \
 		$(PY_UNITS:%=$(OUT)/$(1)_unit-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
 	@$(GCC) -no-pie $$^ -lm -o $$@
