@@ -18,9 +18,15 @@
  *                                                    signal handler): `ap__forks` has changed, or
  *                                                    the core is orphaned: looks again, or leaves
  *                                                 d  the worker's loop that it is in: leaves
+ *                                                 e  a condition: free, unless the thread that
+ *                                                    forked has it (condition.c)
  *
- * There is one thread until (3) is done, so a to d need no order against it; threads that the child
- * starts come after it.  Tests: tests/faults/test_fork.py.
+ * There is one thread until (3) is done, so a to e need no order against it; threads that the child
+ * starts come after it.  The forking thread is attached, and the others have let go of the
+ * interpreter, so what is guarded by the GIL or a critical section is whole and nobody's.  What is
+ * changed detached is not: the queues, which are left alone, and the state of a task that is handed
+ * over, which is one word.  A lock that is held detached is that of a condition: hence e.
+ * Tests: tests/model/python/model_fork.c, tests/faults/test_fork.py.
  *
  * The marks are set inside fork() itself, by a handler of the C library, before any Python code
  * runs in the child.  An orphaned core refuses tasks; whoever then asks the pool why has it renewed

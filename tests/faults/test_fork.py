@@ -519,6 +519,98 @@ def test_tasks_of_the_forking_thread_go_on_in_the_child():
     assert (out.returncode, out.stdout, out.stderr) == (0, "9\n", "")
 
 
+@contextlib.contextmanager
+def condition_held(task):
+    """Another thread has the task's condition."""
+    held, go = threading.Event(), threading.Event()
+
+    def hold():
+        with task._condition:
+            held.set()
+            go.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    try:
+        yield
+    finally:
+        go.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_condition_that_another_thread_has_at_the_fork_is_free_in_the_child(one, done):
+    go = threading.Event()
+    task = one.submit(go.wait, 30)
+    if done:
+        go.set()
+        task.result(10)
+
+    def check():
+        condition = task._condition
+        assert task.done()
+        assert condition.acquire(timeout=10)
+        assert condition.locked()
+        assert condition._is_owned()
+        condition.release()
+        assert not condition.locked()
+
+    with condition_held(task):
+        in_child(check)
+    go.set()
+
+
+def test_a_condition_that_the_forking_thread_has_stays_its_own(one):
+    task = one.submit(int)
+    task.result(10)
+
+    def check():
+        assert task._condition._is_owned()
+        task._condition.release()
+        assert not task._condition.locked()
+
+    with task._condition:
+        in_child(check)
+
+
+def test_a_task_that_forks_ends_in_the_child_whoever_has_its_condition():
+    """Its end takes the condition, which another thread had at the fork."""
+    done = run_python(
+        """
+        import os, signal, threading, time
+        from affinitypool import ThreadPoolExecutor
+        held, forked = threading.Event(), threading.Event()
+        def hold():
+            with task._condition:
+                held.set()
+                forked.wait(30)
+        def fork():
+            assert held.wait(10)
+            child = os.fork()
+            if child == 0:
+                return "child"
+            end = time.monotonic() + 20
+            while True:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended or time.monotonic() > end:
+                    break
+                time.sleep(0.01)
+            forked.set()
+            if not ended:
+                os.kill(child, signal.SIGKILL)
+                return "the child hangs"
+            return os.waitstatus_to_exitcode(status)
+        with ThreadPoolExecutor(1) as pool:
+            task = pool.submit(fork)
+            threading.Thread(target=hold).start()
+            print(task.result(40))
+        """,
+        options=("-W", "ignore"),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 @pytest.mark.parametrize("place", ["WorkerThread.launch", "WorkerThread.start", "Crew.make"])
 def test_fork_in_the_middle_of_a_submit_that_goes_on_in_both(place):
     """Neighbour: a signal handler or a finalizer that forks and returns, here and there."""
