@@ -7,6 +7,8 @@ static PyObject *object[2];
 static int shared, seen;
 
 static void setup(void) {
+    model_strike_begin();
+    model_python_fork_begin();
     (void)PyGILState_Ensure();
     shared = seen = 0;
     for (int i = 0; i < 2; i++)
@@ -40,6 +42,52 @@ static void drop_twice(void) {
     Py_DECREF(object[0]);
     Py_DECREF(object[0]);
     PyGILState_Release(0);
+}
+
+static PyObject *nothing(PyObject *argument) {
+    (void)argument;
+    return Py_None;
+}
+
+static void strike(void) {
+    (void)PyGILState_Ensure();
+    model_strike(2, PyExc_RuntimeError);
+    PyGILState_Release(0);
+}
+
+/* What was sent is raised by one of them, or none. */
+static void call_twice(void) {
+    (void)PyGILState_Ensure();
+    PyObject *fn = model_function(nothing);
+    for (int i = 0; i < 2; i++)
+        if (!PyObject_CallNoArgs(fn)) {
+            MODEL_CHECK(PyErr_Occurred() == PyExc_RuntimeError);
+            PyErr_Clear();
+            seen++;
+        }
+    Py_DECREF(fn);
+    PyGILState_Release(0);
+}
+
+/* In the child the other is in the middle of nothing that it does while it is attached. */
+static void fork_and_look(void) {
+    (void)PyGILState_Ensure();
+    model_python_fork();
+    seen = shared;
+    PyGILState_Release(0);
+}
+
+static void add_twice(void) {
+    (void)PyGILState_Ensure();
+    shared++;
+    Py_INCREF(object[0]);
+    Py_DECREF(object[0]);
+    shared++;
+    PyGILState_Release(0);
+}
+
+static void add_detached(void) {
+    shared++;
 }
 
 static void drop_detached(void) {
@@ -82,11 +130,6 @@ static void hold_1_add_in_0(void) {
 }
 #else
 /* A call lets go of the interpreter. */
-static PyObject *nothing(PyObject *argument) {
-    (void)argument;
-    return Py_None;
-}
-
 static void add_around_call(void) {
     (void)PyGILState_Ensure();
     PyObject *fn = model_function(nothing);
@@ -105,6 +148,10 @@ const model_case model_cases[] = {
     {CASE("two take and drop"), .threads = {take_and_drop, take_and_drop, take_and_drop},
      .outcomes = "0 0"},
     {CASE("a drop too many"), .threads = {drop_twice, take_and_drop}, .fails = "use after free"},
+    {CASE("an exception is sent"), .threads = {strike, call_twice}, .outcomes = "0 0|0 1"},
+    {CASE("a fork"), .full = true, .threads = {fork_and_look, add_twice}, .outcomes = "0 0|2 2"},
+    {CASE("a fork, and a write detached"), .full = true, .threads = {fork_and_look, add_detached},
+     .fails = "data race"},
     {CASE("a drop detached"), .threads = {drop_detached}, .fails = "attached"},
 #ifdef Py_GIL_DISABLED
     {CASE("two add"), .threads = {add, add}, .fails = "data race"},
