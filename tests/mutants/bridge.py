@@ -1188,6 +1188,13 @@ MUTANTS = [
         FORK_TASK,
     ),
     Mutant(
+        "fork-outer-tasks-do-not-survive",
+        "python/fork.c",
+        "task; task = task->outer) {",
+        "task; task = NULL) {",
+        (("gil_fork", "fork, in a task that another"),),
+    ),
+    Mutant(
         "fork-condition-is-kept",
         "python/condition.c",
         "        renew(self);\n",

@@ -169,6 +169,17 @@ static void worker(void) {
     crew_detach();
 }
 
+/* The same with a task that waits for the one that forks, and so runs it: both go on. */
+static void worker_that_waits(void) {
+    ap__home = crew_core;
+    MODEL_CHECK(ap_python_worker_run(object) == AP_OK);
+    MODEL_CHECK(is_child);
+    crew_attach();
+    MODEL_CHECK(crew_is(crew_task, "done") && !crew_is(crew_task, "cancelled"));
+    MODEL_CHECK(crew_ask(other, -1) == GOT_RESULT);
+    crew_detach();
+}
+
 static void push(void) {
     MODEL_CHECK(ap_pool_push(crew_core->pool, &crew_task->header) == AP_OK);
     MODEL_CHECK(ap_pool_push(crew_core->pool, &other->header) == AP_OK);
@@ -195,6 +206,13 @@ static PyObject *call_that_forks(PyObject *argument) {
     return crew_result = model_object();
 }
 
+static PyObject *call_that_waits(PyObject *argument) {
+    (void)argument;
+    MODEL_CHECK(crew_ask(other, -1) == GOT_RESULT);
+    MODEL_CHECK(is_child && !crew_is(crew_task, "done"));
+    return Py_None;
+}
+
 static void set_up_once(void) {
     if (in_child)
         return;
@@ -214,7 +232,8 @@ static void setup(void) {
     crew_ready();
 }
 
-static void setup_worker(void) {
+/* The first task forks, or waits for the other one, which does. */
+static void make_worker(PyObject *(*call)(PyObject *), PyObject *(*other_call)(PyObject *)) {
     setup();
     crew_attach();
     ap_pool_options options = {.max_workers = 1, .shards = 1, .in_order = 1, .cpus = 2};
@@ -225,14 +244,22 @@ static void setup_worker(void) {
     object = model_alloc(sizeof *object);
     ((PyObject *)object)->immortal = true;
     object->core = crew_core;
-    Py_SETREF(crew_task->fn, model_function(call_that_forks));
-    PyObject *fn = model_function(do_nothing), *argument = model_object();
+    Py_SETREF(crew_task->fn, model_function(call));
+    PyObject *fn = model_function(other_call), *argument = model_object();
     other = ap__task_new(crew_core, fn, &argument, 1, NULL, false);
     Py_DECREF(fn);
     Py_DECREF(argument);
     if (model_value(2))
         push();
     crew_detach();
+}
+
+static void setup_worker(void) {
+    make_worker(call_that_forks, do_nothing);
+}
+
+static void setup_worker_that_waits(void) {
+    make_worker(call_that_waits, call_that_forks);
 }
 
 #define CASE(title, made, ...)                                                    \
@@ -255,6 +282,8 @@ const model_case model_cases[] = {
     {CASE("in a task", setup_worker, 0, 1), .threads = {worker, submitter}, .outcomes = "child"},
     {CASE("in a task whose condition is held", setup_worker, 0, 2, 1),
      .threads = {worker, conditioner}, .outcomes = "child"},
+    {CASE("in a task that another one runs", setup_worker_that_waits, 0, 2, 1),
+     .threads = {worker_that_waits, conditioner}},
     {CASE("who has the condition", setup, 0, 2), .threads = {conditioner_that_forks, runner}},
     {0},
 };
