@@ -51,8 +51,8 @@ class _Collector:
 
 
 def _done_of(futures: Iterable[F]) -> list[F]:
-    """Return those that are done: in a child that a signal handler has forked nobody tells of the
-    parent's, which are cancelled there.
+    """Return those that are done: in a forked child nobody tells of the parent's, which are
+    cancelled there.
     """
     return [future for future in futures if future.done()]
 
@@ -166,6 +166,7 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
     del fs
     total = len(pending)
     ready: list[Any] = []
+    looked = False
     collector = _Collector()
     for future in list(pending):
         if not collector.watch(future):
@@ -184,9 +185,15 @@ def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
                 if _run_inline(candidates.pop()):
                     break
             ended = collector.get(None if end is None else end - time.monotonic())
-            ready = _done_of(pending) if ended is None else ended
-            if not ready and ended is not None:
+            if ended is None:
+                looked = True
+                ready = _done_of(pending)
+            elif not ended:
                 raise TimeoutError(f"{len(pending)} (of {total}) futures unfinished")
+            else:
+                if looked:  # it may tell of what was found then
+                    ended = [future for future in ended if future in pending]
+                ready = ended
             pending.difference_update(ready)
             ready.reverse()
     finally:

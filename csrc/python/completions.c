@@ -21,8 +21,9 @@
  *   (c), and so (b), precedes (3), and (4) sees the change.
  * - A `sleepers` that is counted for longer than the sleep costs a wake and no more.
  *
- * In a child that a signal handler has forked meanwhile nobody posts: it is told to look at the
- * tasks themselves.  Tests: tests/model/python/model_observe.c, tests/test_waiting.py.
+ * In a forked child nobody posts what the parent's threads were to end: whoever gets there is told
+ * once to look at the tasks themselves.
+ * Tests: tests/model/python/model_{observe,fork}.c, tests/test_waiting.py.
  */
 #include "bridge.h"
 
@@ -30,6 +31,7 @@ typedef struct {
     PyObject_HEAD ap_atomic_u32 sequence;
     ap_atomic_u32 sleepers;
     ap_atomic_u32 missed; /* not 0: there was no memory for a post */
+    ap_atomic_u32 forks;  /* ap__forks, as of the last call that found another */
     PyObject *done;       /* list of futures */
 } ap_completions;
 
@@ -66,7 +68,17 @@ void ap__completions_post(PyObject *op, PyObject *future) {
 
 static PyObject *completions_new(PyTypeObject *type, PyObject *Py_UNUSED(args),
                                  PyObject *Py_UNUSED(kwargs)) {
-    return type->tp_alloc(type, 0);
+    PyObject *op = type->tp_alloc(type, 0);
+    if (op)
+        ap_u32_store_relaxed(&((ap_completions *)op)->forks, ap__forks);
+    return op;
+}
+
+/* Whether this is a forked child, in which nobody has been told so yet. */
+static bool is_news(ap_completions *self) {
+    /* relaxed: what the child has of the parent was there before any of its threads */
+    return AP_UNLIKELY(ap_u32_load_relaxed(&self->forks) != ap__forks) &&
+           ap_u32_exchange_relaxed(&self->forks, ap__forks) != ap__forks;
 }
 
 static PyObject *take_done(ap_completions *self) {
@@ -79,8 +91,7 @@ static PyObject *take_done(ap_completions *self) {
 }
 
 /* get(timeout=None): the tasks that ended; an empty list when the timeout passed; None if the
- * caller has to look for itself: in a child that was forked during the call, or when memory ran
- * out. */
+ * caller has to look for itself: in a forked child, the first time, or when memory ran out. */
 static PyObject *completions_get(PyObject *op, PyObject *args) {
     ap_completions *self = (ap_completions *)op;
     PyObject *timeout = NULL;
@@ -90,8 +101,9 @@ static PyObject *completions_get(PyObject *op, PyObject *args) {
         return NULL;
     if (ap__deadline_from_timeout(timeout, &deadline, &past) < 0)
         return NULL;
-    unsigned forks = ap__forks;
     for (;;) {
+        if (is_news(self))
+            Py_RETURN_NONE;
         /* acquire pairs with step b: whoever sees a post's number sees what it has posted */
         uint32_t sequence = ap_u32_load_acquire(&self->sequence);
         /* (b) comes after the store, so step 1 orders it before this load; the exchange takes it
@@ -112,8 +124,6 @@ static PyObject *completions_get(PyObject *op, PyObject *args) {
         ap_u32_sub_relaxed(&self->sleepers, 1); /* seen late it costs a wake: see above */
         if (woken < 0)
             return NULL;
-        if (ap__forks != forks)
-            Py_RETURN_NONE;
         if (!woken)
             return PyList_New(0);
     }

@@ -444,6 +444,31 @@ def test_an_as_completed_that_was_begun_in_the_parent(one):
     assert set(completed) == set(tasks[1:])
 
 
+def test_an_as_completed_that_goes_on_in_the_child(one):
+    """Each comes once, and the parent's end there at once."""
+    gates = [threading.Event() for _ in range(3)]
+    made: Task = Task()
+    tasks = [*(one.submit(gate.wait, 30) for gate in gates), made]
+    completed = as_completed(tasks)
+    gates[0].set()
+    first = next(completed)
+    gates[1].set()
+    assert tasks[1].result(10)  # and it has been told of: nothing else is there to do
+    eventually(lambda: one._core.pending == 0)
+
+    def check():
+        threading.Timer(0.2, made.set_result, [1]).start()
+        rest = list(completed)
+        assert len(rest) == 3
+        assert {first, *rest} == set(tasks)
+        assert rest[-1] is made
+
+    in_child(check)
+    gates[2].set()
+    made.set_result(None)
+    assert {first, *completed} == set(tasks)
+
+
 # ---- from everywhere
 
 

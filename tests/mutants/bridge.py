@@ -1195,6 +1195,20 @@ MUTANTS = [
         (("gil_fork", "fork, in a task that another"),),
     ),
     Mutant(
+        "fork-collector-is-not-told",
+        "python/completions.c",
+        "        if (is_news(self))\n            Py_RETURN_NONE;\n",
+        "        (void)is_news;\n",
+        (("gil_fork", "fork, between"),),
+    ),
+    Mutant(
+        "fork-collector-is-told-again",
+        "python/completions.c",
+        "ap_u32_exchange_relaxed(&self->forks, ap__forks) != ap__forks",
+        "true",
+        (("gil_fork", "fork, between"),),
+    ),
+    Mutant(
         "fork-condition-is-kept",
         "python/condition.c",
         "        renew(self);\n",

@@ -154,6 +154,26 @@ static void conditioner_that_forks(void) {
     crew_detach();
 }
 
+/* As a loop over as_completed that goes on in the child: it is told to look for itself, if nobody
+ * has told it of the task. */
+static void collector_that_forks(void) {
+    crew_attach();
+    PyObject *completions = ap__completions_type->tp_alloc(ap__completions_type, 0);
+    model_name(completions, "completions");
+    bool watched = model_method(completions, "watch", (PyObject *)crew_task) == Py_True;
+    fork_here();
+    PyObject *seconds = model_float(-1);
+    PyObject *ended = watched ? model_method(completions, "get", NULL) : Py_None;
+    MODEL_CHECK(ended == Py_None || PyList_GET_SIZE(ended) == 1);
+    MODEL_CHECK(crew_is(crew_task, "done"));
+    check_touched(crew_task, crew_ask(crew_task, -1));
+    if (watched) { /* it is told once */
+        ended = model_method(completions, "get", seconds);
+        MODEL_CHECK(ended != Py_None && PyList_GET_SIZE(ended) <= 1);
+    }
+    crew_detach();
+}
+
 /* A worker whose task forks: both go on with the task. */
 static void worker(void) {
     ap__home = crew_core;
@@ -284,6 +304,8 @@ const model_case model_cases[] = {
      .threads = {worker, conditioner}, .outcomes = "child"},
     {CASE("in a task that another one runs", setup_worker_that_waits, 0, 2, 1),
      .threads = {worker_that_waits, conditioner}},
+    {CASE("between two looks for what has ended", setup, 0, 2),
+     .threads = {collector_that_forks, runner}},
     {CASE("who has the condition", setup, 0, 2), .threads = {conditioner_that_forks, runner}},
     {0},
 };
