@@ -652,8 +652,8 @@ MUTANTS = [
     Mutant(
         "condition-owner-cleared-late",
         "python/condition.c",
-        "    ap_u64_store_relaxed(&self->owner, 0);\n",
-        "",
+        "static void unlock(ap_condition *self) {\n    ap_u64_store_relaxed(&self->owner, 0);\n",
+        "static void unlock(ap_condition *self) {\n",
         (("free_condition", "condition, 2 take"),),
         more=(
             (
@@ -1111,13 +1111,6 @@ MUTANTS = [
         FORK,
     ),
     Mutant(
-        "fork-keeps-the-observer",
-        "python/fork.c",
-        "            task->observer = fresh;\n            fresh = NULL;\n",
-        "",
-        (("gil_fork", "fork, a task whose condition"),),
-    ),
-    Mutant(
         "fork-keeps-the-call",
         "python/fork.c",
         "    if (cancelled)\n        ap__task_drop_call(task);\n",
@@ -1253,7 +1246,7 @@ EQUIVALENT = {
     "the flag of an interpreter that exits is stored, or loaded, relaxed": "in between both sides "
     "take the lock of the dictionary of live threads, or the GIL: who comes second sees the other",
     "a submit does not look at the flag": "a hint: what it pushes is refused, or run",
-    "a child's task gets no fresh observer, or frees the old one, or stays handed over": "nobody "
+    "a child's task keeps or frees its observer, gets no fresh one, or stays handed over": "nobody "
     "reads those of a task that is done, but perhaps frames of the thread that forked",
     "a child keeps the number of sleepers": "a hint",
     "the number of the fork stays": "one fork is modelled; it tells two apart",
