@@ -1,7 +1,7 @@
 /* The insides of the explorer, shared by its files: explorer.c is the program, threads.c runs the
  * threads of a case, decide.c decides which goes on, por.c which might as well, order.c knows what
- * loads may read, memory.c what plain accesses and frees may touch, report.c tells; sync_model.c and
- * posix_model.c stand in for csrc/sync and for POSIX threads. */
+ * loads may read, memory.c what plain accesses and frees may touch, report.c tells; sync_model.c
+ * and posix_model.c stand in for csrc/sync and for POSIX threads. */
 #ifndef MODEL_INSIDE_H
 #define MODEL_INSIDE_H
 
