@@ -63,8 +63,8 @@ static int batch_publish(batch *self) {
     size_t needed = 0; /* threads: one for each task that counts on no idle worker */
     for (size_t i = 0; i < count && ap__core_is_starting_up(self->core); i++) {
         ap_pytask *task = ap__task_from_header(self->waiting[i]);
-        task->counted = ap__core_count_on_idle(self->core);
-        needed += !task->counted;
+        task->counted = true;
+        needed += !ap__core_count_on_idle(self->core);
     }
     int code = ap_pool_push_batch(self->core->pool, self->waiting, count);
     if (code < 0) {

@@ -59,6 +59,8 @@ void ap__home_settle(void) {
 
 /* A worker thread has ended, and is not replaced: others do what was promised to it. */
 static void lose_worker(ap_core_object *self) {
+    /* before a submit can start threads again, if all were started, and the counts not kept */
+    ap_u64_add_relaxed(&self->core->counted_on, AP_ON_NOBODY);
     /* pairs with the loads after a push, of ap__core_has_no_threads and in untaken.c: they see that
      * nobody is left, or our look at the queue, seq_cst too, sees their push */
     uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;

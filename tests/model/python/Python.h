@@ -66,8 +66,11 @@ typedef struct {
 struct _typeobject {
     PyObject_HEAD const char *tp_name;
     size_t tp_basicsize;
+    PyTypeObject *tp_base; /* whose methods and attributes it has too */
     destructor tp_dealloc, tp_finalize;
     traverseproc tp_traverse;
+    PyObject *(*tp_new)(PyTypeObject *, PyObject *, PyObject *);
+    PyObject *(*tp_call)(PyObject *, PyObject *, PyObject *);
     PyNumberMethods *tp_as_number;
     PyMappingMethods *tp_as_mapping;
     PyObject *(*tp_alloc)(PyTypeObject *, Py_ssize_t);
@@ -138,7 +141,13 @@ typedef struct _err_stackitem {
 typedef struct _ts {
     _PyErr_StackItem *exc_info;
     int c_recursion_remaining;
+    PyObject *async_exc; /* NULL; or what the next call of `breathe` raises, once */
+    uintptr_t eval_breaker;
+    PyObject *dict;
 } PyThreadState;
+#define _Py_atomic_load_ptr_relaxed(at) (*(at)) /* here only a thread itself writes to its state \
+                                                 */
+#define _Py_atomic_load_uintptr_relaxed(at) (*(at))
 
 typedef int PyGILState_STATE;
 PyGILState_STATE PyGILState_Ensure(void);
@@ -147,6 +156,9 @@ PyThreadState *PyThreadState_Get(void);
 PyThreadState *PyEval_SaveThread(void);
 void PyEval_RestoreThread(PyThreadState *thread);
 unsigned long PyThread_get_thread_ident(void);
+PyObject *PyThreadState_GetDict(void); /* NULL: no memory */
+int PyDict_SetItem(PyObject *dict, PyObject *key, PyObject *value);
+void model_thread_ends(void); /* its dictionary dies.  Attached */
 
 #ifdef Py_GIL_DISABLED
 typedef struct model_section {
@@ -208,6 +220,7 @@ PyObject *model_function(PyObject *(*call)(PyObject *argument));
 #define PY_VECTORCALL_ARGUMENTS_OFFSET ((size_t)1 << 63)
 PyObject *PyObject_Vectorcall(PyObject *fn, PyObject *const *args, size_t nargs, PyObject *names);
 PyObject *PyObject_CallOneArg(PyObject *fn, PyObject *argument);
+#define PyObject_CallNoArgs(fn) PyObject_CallOneArg(fn, NULL)
 
 /* ---- exceptions ------------------------------------------------------------------------------ */
 
@@ -234,7 +247,8 @@ PyObject *PyErr_GetRaisedException(void);
 void PyErr_Fetch(PyObject **type, PyObject **error, PyObject **traceback);
 void PyErr_Restore(PyObject *type, PyObject *error, PyObject *traceback);
 #define PyErr_NormalizeException(type, error, traceback) ((void)0)
-#define PyErr_ExceptionMatches(type) true /* all are an Exception */
+int PyErr_ExceptionMatches(PyObject *type);
+#define PyErr_GivenExceptionMatches(error, type) ((PyObject *)Py_TYPE(error) == (type))
 #define PyException_GetTraceback(error) ((void)(error), (PyObject *)NULL)
 #define PyException_SetTraceback(error, traceback) ((void)(error), (void)(traceback))
 /* A signal that has arrived: its handler raises, in a thread that has said so, once. */
@@ -258,8 +272,9 @@ enum { METH_FASTCALL = 1, METH_KEYWORDS = 2, METH_NOARGS = 4, METH_O = 8, METH_V
 enum { METH_CLASS = 32 };
 /* op.name(), or op.name(argument) */
 PyObject *model_method(PyObject *op, const char *name, PyObject *argument);
-PyObject *PyObject_CallMethod(PyObject *op, const char *name, const char *format,
-                              PyObject *argument);
+PyObject *PyObject_CallMethod(PyObject *op, const char *name, const char *format, ...);
+PyObject *PyObject_CallMethodNoArgs(PyObject *op, PyObject *name);
+PyObject *PyUnicode_InternFromString(const char *text);        /* lives for ever */
 int PyArg_ParseTuple(PyObject *args, const char *format, ...); /* of objects */
 int PyArg_ParseTupleAndKeywords(PyObject *args, PyObject *names, const char *format, char **known,
                                 ...); /* of one, without a name */
@@ -272,6 +287,10 @@ typedef struct PyGetSetDef {
 } PyGetSetDef;
 /* op.name */
 PyObject *model_attribute(PyObject *op, const char *name);
+PyObject *PyObject_GetAttr(PyObject *op, PyObject *name);
+/* What a file has put into the module. */
+int PyModule_AddObjectRef(PyObject *module, const char *name, PyObject *op);
+PyObject *model_module_get(const char *name);
 typedef struct {
     int slot;
     void *pfunc;
@@ -290,6 +309,7 @@ enum {
     Py_tp_doc,
     Py_tp_new,
     Py_tp_init,
+    Py_tp_call,
     Py_tp_clear,
     Py_tp_setattro,
     Py_tp_repr,
@@ -309,7 +329,6 @@ typedef struct _traceback {
 #define PyEval_GetFrame() ((PyFrameObject *)NULL)
 #define Py_UNUSED(name) name __attribute__((unused))
 #define PyModule_AddFunctions(module, functions) ((void)(module), (void)(functions), 0)
-#define PyModule_AddObjectRef(module, name, op) ((void)(module), (void)(op), 0)
 #define PyObject_TypeCheck(op, type) (Py_TYPE(op) == (type))
 #define PyType_Check(op) ((void)(op), false)
 #define PyType_IsSubtype(type, of) ((void)(type), (void)(of), false)
@@ -318,7 +337,6 @@ _Noreturn void model_absent(void);
 PyObject *model_absent_object(const void *first, ...);
 int model_absent_int(const void *first, ...);
 #define PyDict_GET_SIZE(...) model_absent_int(__VA_ARGS__)
-#define PyDict_SetItem(...) model_absent_int(__VA_ARGS__)
 #define PyErr_WriteUnraisable(op) model_absent()
 #define PyExceptionClass_Check(...) model_absent_int(__VA_ARGS__)
 #define PyExceptionInstance_Check(...) model_absent_int(__VA_ARGS__)
@@ -327,14 +345,12 @@ int model_absent_int(const void *first, ...);
 #define PyList_SetItem(...) model_absent_int(__VA_ARGS__)
 #define PyObject_CallFunctionObjArgs(...) model_absent_object(__VA_ARGS__)
 #define PyObject_IsTrue(...) model_absent_int(__VA_ARGS__)
-#define PyObject_CallNoArgs(...) model_absent_object(__VA_ARGS__)
 #define PyObject_GenericGetDict(...) model_absent_object(__VA_ARGS__)
 #define PyObject_GenericSetAttr(...) model_absent_int(__VA_ARGS__)
 #define PyTuple_GetSlice(...) model_absent_object(__VA_ARGS__)
 #define PyType_GetName(...) model_absent_object(__VA_ARGS__)
 #define PyUnicode_CompareWithASCIIString(...) model_absent_int(__VA_ARGS__)
 #define PyUnicode_FromFormat(...) model_absent_object(__VA_ARGS__)
-#define PyUnicode_InternFromString(...) model_absent_object(__VA_ARGS__)
 #define PyType_GenericNew NULL
 #define PyObject_GenericSetDict NULL
 #define Py_GenericAlias NULL

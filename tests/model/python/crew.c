@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "python/submit.h"
+
 ap_core *crew_core;
 ap_pytask *crew_task;
 PyObject *crew_result;
@@ -26,6 +28,11 @@ static PyObject *call(PyObject *argument) {
 
 static PyObject *log_nothing(PyObject *task) {
     (void)task;
+    return Py_None;
+}
+
+static PyObject *breathe(PyObject *argument) {
+    (void)argument;
     return Py_None;
 }
 
@@ -53,6 +60,7 @@ void crew_begin(uint32_t max_pending, int references) {
     ap__hooks.pending_limit_error = MODEL_PENDING_LIMIT_ERROR;
 
     ap__hooks.log_state = model_function(log_nothing);
+    ap__hooks.breathe = model_function(breathe);
 
     crew_core = model_alloc(sizeof *crew_core);
     crew_core->cpus = 1;
@@ -88,6 +96,7 @@ void crew_end(int references) {
     MODEL_CHECK(!crew_core->max_pending ||
                 (ap_u32_load_relaxed(&crew_core->pending) & 0xffff) == 0);
     Py_DECREF(ap__hooks.log_state);
+    Py_DECREF(ap__hooks.breathe);
     model_free(crew_core);
     crew_detach();
 }
@@ -141,13 +150,38 @@ bool crew_is(void *op, const char *name) {
     return answer == Py_True;
 }
 
-/* ---- fork.c, home.c, context.c, module.c: nothing of it happens here ------------ */
+/* ---- core.c, fork.c, home.c, context.c, module.c, batch.c: nothing of it happens here, but where
+ * home.c is linked */
+
+#define WEAK __attribute__((weak))
 
 _Thread_local ap_pytask *ap__running;
-_Thread_local ap_core *ap__home;
+WEAK _Thread_local ap_core *ap__home;
 AP_THREAD_LOCAL PyObject *ap__initial_context;
 unsigned ap__forks;
-ap_atomic_u32 ap__interpreter_exiting;
+WEAK ap_atomic_u32 ap__interpreter_exiting; /* pool.c has it */
+
+WEAK void ap__home_rest(bool rests) {
+    (void)rests;
+}
+
+WEAK void ap__home_settle(void) {
+}
+
+PyTypeObject *ap__core_type;
+
+void ap__core_close(ap_core *core) {
+    (void)core;
+    model_absent();
+}
+
+PyObject *ap__pool_submit_rows(PyObject *op, PyObject *args) {
+    (void)op, (void)args;
+    model_absent();
+}
+
+void ap__context_forget(void) {
+}
 
 void ap__task_orphan(ap_pytask *task) {
     (void)task;
@@ -178,8 +212,6 @@ void ap__context_replace(PyObject **base) {
 }
 
 /* ---- the scheduler: there is no queue, but where csrc/sched is linked ------------------------ */
-
-#define WEAK __attribute__((weak))
 
 WEAK ap_worker *ap_worker_current(void) {
     return NULL;
