@@ -145,8 +145,9 @@ typedef struct _ts {
     uintptr_t eval_breaker;
     PyObject *dict;
 } PyThreadState;
-#define _Py_atomic_load_ptr_relaxed(at) (*(at)) /* here only a thread itself writes to its state \
-                                                 */
+#define _Py_atomic_load_ptr_relaxed(at)                      \
+    (*(at)) /* here only a thread itself writes to its state \
+             */
 #define _Py_atomic_load_uintptr_relaxed(at) (*(at))
 
 typedef int PyGILState_STATE;

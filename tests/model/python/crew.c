@@ -31,9 +31,15 @@ static PyObject *log_nothing(PyObject *task) {
     return Py_None;
 }
 
+/* As the eval loop: raises what was sent to the thread. */
 static PyObject *breathe(PyObject *argument) {
     (void)argument;
-    return Py_None;
+    PyThreadState *thread = PyThreadState_Get();
+    if (!thread->async_exc)
+        return Py_None;
+    PyErr_SetNone(thread->async_exc);
+    thread->async_exc = NULL;
+    return NULL;
 }
 
 void crew_attach(void) {
