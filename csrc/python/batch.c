@@ -74,9 +74,11 @@ static int batch_publish(batch *self) {
     self->count = 0;
     if (!needed && ap__core_is_stranded(self->core))
         needed = 1;
-    for (; needed && ap__core_is_starting_up(self->core); needed--) {
+    for (; needed; needed--) { /* once in any case: it sees whether a place was given up just now */
         if (ap__pool_start_worker(self->pool, self->core, self->waiting, count) < 0)
             return -1;
+        if (!ap__core_is_starting_up(self->core))
+            break;
     }
     return 0;
 }

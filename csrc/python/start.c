@@ -89,8 +89,11 @@ static bool is_refused(PyObject *thread) {
  * from running: its fate is decided by one step, here or in the thread (home.c). */
 static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
     ap_pool_base *self = (ap_pool_base *)op;
-    uint32_t started = ap_u32_load_relaxed(&core->started);
+    uint32_t started;
     do {
+        /* pairs with the giving up below and in home.c: where we find no place, either its owner
+         * sees our push, or we see that it has given it up */
+        started = ap_u32_load_seq_cst(&core->started);
         if (started >= core->max_workers)
             return 0;
         /* pairs with ap__core_has_no_threads: who sees the place relies on the thread, or, if that

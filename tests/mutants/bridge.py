@@ -884,6 +884,149 @@ MUTANTS = [
         "    uint64_t counted = UINT64_MAX;",
         (("free_start", "3 in turn"),),
     ),
+    # ---- tasks that are promised ------------------------------------------------------------
+    Mutant(
+        "promised-look-in-2-steps",
+        "python/untaken.c",
+        "    if (header)\n        task = ap__task_from_header(header);\n    ap_u32_add_relaxed(",
+        "    if (header)\n        task = ap__task_from_header(header);\n"
+        "    Py_END_CRITICAL_SECTION();\n"
+        "    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);\n    ap_u32_add_relaxed(",
+        (("free_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-look-is-not-counted",
+        "python/untaken.c",
+        "    ap_u32_add_relaxed(&self->core->begun, 1);\n",
+        "",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-look-does-not-see-it",
+        "python/untaken.c",
+        "    task = pop_promised(self);\n    if (task && worker)\n",
+        "    if (task && worker)\n",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-look-takes-the-queued",
+        "python/untaken.c",
+        "    ap_task *header = task || !worker ? NULL : ap_worker_take_try(worker);\n",
+        "    ap_task *header = !worker ? NULL : ap_worker_take_try(worker);\n",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "promised-nothing",
+        "python/untaken.c",
+        "    while ((uint32_t)PyList_GET_SIZE(self->promised) < unbegun(core) &&",
+        "    while (false &&",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-whatever-has-looked",
+        "python/untaken.c",
+        "        (int32_t)(ap_u32_load_relaxed(&core->started) - ap_u32_load_relaxed(&core->begun));",
+        "        (int32_t)ap_u32_load_relaxed(&core->started);",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-is-not-adopted",
+        "python/untaken.c",
+        "    if (task && worker)\n        ap_worker_adopt(worker);\n",
+        "",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-is-told-twice",
+        "python/untaken.c",
+        "    if (!ap__task_cancel(task))\n        return;\n",
+        "    (void)ap__task_cancel(task);\n",
+        (("gil_promised", "shutdown_now"),),
+    ),
+    Mutant(
+        "promised-is-not-trimmed",
+        "python/untaken.c",
+        "> unbegun(self->core))\n            task = pop_promised(self);",
+        "> unbegun(self->core))\n            task = NULL;",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "promised-trim-outside",
+        "python/untaken.c",
+        "        if (self->promised && (uint32_t)PyList_GET_SIZE(self->promised) > "
+        "unbegun(self->core))\n            task = pop_promised(self);\n"
+        "        Py_END_CRITICAL_SECTION();",
+        "        bool more = self->promised && (uint32_t)PyList_GET_SIZE(self->promised) > "
+        "unbegun(self->core);\n        Py_END_CRITICAL_SECTION();\n"
+        "        Py_BEGIN_CRITICAL_SECTION((PyObject *)self);\n"
+        "        if (more)\n            task = pop_promised(self);\n"
+        "        Py_END_CRITICAL_SECTION();",
+        (("free_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-trim-is-not-dealt",
+        "python/untaken.c",
+        "        Py_XDECREF(task);\n        ap_pool_dealt(self->core->pool);\n",
+        "        Py_XDECREF(task);\n",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "promised-trim-does-not-look",
+        "python/untaken.c",
+        "        if (!ap_u32_load_seq_cst(&self->core->started))\n"
+        "            ap__core_cancel_queued(self);\n",
+        "",
+        (("free_promised", "2 promised"),),
+    ),
+    Mutant(
+        "promised-trim-looks-acquire",
+        "python/untaken.c",
+        "        if (!ap_u32_load_seq_cst(&self->core->started))",
+        "        if (!ap_u32_load_acquire(&self->core->started))",
+        (("free_promised", "2 promised"),),
+    ),
+    Mutant(
+        "refused-start-looks-relaxed",
+        "python/start.c",
+        "        started = ap_u32_load_seq_cst(&core->started);",
+        "        started = ap_u32_load_acquire(&core->started);",
+        (("free_promised", "a start is refused"),),
+    ),
+    Mutant(
+        "refused-start-gives-up-acq-rel",
+        "python/start.c",
+        "        *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;",
+        "        *others = ap_u32_sub_acq_rel(&core->started, 1) - 1;",
+        (("free_promised", "a start is refused"),),
+    ),
+    Mutant(
+        "refused-start-keeps-its-place",
+        "python/start.c",
+        "        *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;",
+        "        *others = ap_u32_load_seq_cst(&core->started) - 1;",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "refused-start-does-not-look",
+        "python/start.c",
+        "        if (ap__core_has_no_threads(core))\n",
+        "        if (false)\n",
+        (("gil_promised", "a start is refused"),),
+    ),
+    Mutant(
+        "refused-start-does-not-trim",
+        "python/start.c",
+        "        ap__core_trim_promised(object);\n        if (ap__core",
+        "        if (ap__core",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "interrupted-start-forgets-others",
+        "python/start.c",
+        "    if (interrupted && !others)\n        start_for_others(op, core);\n",
+        "    (void)start_for_others;\n",
+        (("gil_promised", "a start is interrupted"),),
+    ),
     Mutant(
         "pin-relaxed-unpin",
         "python/bridge.h",

@@ -24,6 +24,10 @@ $(OUT)/$(1)_interpreter: $(OUT)/$(1)_seen-model_interpreter.o $(OUT)/$(1)_seen-i
 $(OUT)/$(1)_untaken: $(OUT)/$(1)_seen-model_untaken.o $(OUT)/$(1)_unit-untaken.o \
 		$(OUT)/$(1)_seen-interpreter.o $(UNITS:%=$(OUT)/sched-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
 	@$(GCC) -no-pie $$^ -o $$@
+$(OUT)/$(1)_promised: $(OUT)/$(1)_seen-model_promised.o $(OUT)/$(1)_unit-untaken.o \
+		$(OUT)/$(1)_unit-start.o $(OUT)/$(1)_seen-interpreter.o \
+		$(UNITS:%=$(OUT)/sched-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
+	@$(GCC) -no-pie $$^ -o $$@
 $(OUT)/$(1)_undertake: $(OUT)/$(1)_seen-model_undertake.o $(OUT)/$(1)_seen-crew.o \
 		$(OUT)/$(1)_seen-interpreter.o $(PY_UNITS:%=$(OUT)/$(1)_unit-%.o) \
 		$(UNITS:%=$(OUT)/sched-%.o) $(EXPLORER:%=$(EXPLORER_OUT)/%.o)
