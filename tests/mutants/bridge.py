@@ -913,7 +913,7 @@ MUTANTS = [
         "python/untaken.c",
         "    ap_task *header = task || !worker ? NULL : ap_worker_take_try(worker);\n",
         "    ap_task *header = !worker ? NULL : ap_worker_take_try(worker);\n",
-        (("gil_promised", ""),),
+        (("free_promised", "shutdown"),),
     ),
     Mutant(
         "promised-nothing",
@@ -956,12 +956,18 @@ MUTANTS = [
         "        if (self->promised && (uint32_t)PyList_GET_SIZE(self->promised) > "
         "unbegun(self->core))\n            task = pop_promised(self);\n"
         "        Py_END_CRITICAL_SECTION();",
-        "        bool more = self->promised && (uint32_t)PyList_GET_SIZE(self->promised) > "
+        "        more = self->promised && (uint32_t)PyList_GET_SIZE(self->promised) > "
         "unbegun(self->core);\n        Py_END_CRITICAL_SECTION();\n"
         "        Py_BEGIN_CRITICAL_SECTION((PyObject *)self);\n"
         "        if (more)\n            task = pop_promised(self);\n"
         "        Py_END_CRITICAL_SECTION();",
-        (("free_promised", "shutdown"),),
+        (("free_promised", "shutdown, 2 promised"),),
+        more=(
+            (
+                "    for (;;) {\n        ap_pytask *task = NULL;\n",
+                "    for (;;) {\n        ap_pytask *task = NULL;\n        bool more;\n",
+            ),
+        ),
     ),
     Mutant(
         "promised-trim-is-not-dealt",
@@ -983,7 +989,7 @@ MUTANTS = [
         "python/untaken.c",
         "        if (!ap_u32_load_seq_cst(&self->core->started))",
         "        if (!ap_u32_load_acquire(&self->core->started))",
-        (("free_promised", "2 promised"),),
+        (("free_promised", "1 promised"),),
     ),
     Mutant(
         "refused-start-looks-relaxed",

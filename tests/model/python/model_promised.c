@@ -21,13 +21,13 @@ ap_hooks ap__hooks;
 
 /* values: tasks that are queued, tasks that are promised, threads that have their places, those of
  * them that have looked, tasks that submits push, and what happens */
-enum { STAYS_OPEN, CLOSES, INTERRUPTED };
+enum { STAYS_OPEN, CLOSES, CLOSED, INTERRUPTED };
 static ap_core *core;
 static ap_core_object *object;
 static ap_pool_base *pool;
 static PyTypeObject pool_type;
 static ap_pytask *tasks[TASKS];
-enum { WAITS, HAS_RUN, CANCELLED };
+enum { WAITS, HAS_RUN, CANCELLED, CANCELLED_BEFORE };
 static ap_atomic_u32 states[TASKS];
 static int count;
 static bool collects;
@@ -45,7 +45,7 @@ static ap_atomic_u32 *state_of(ap_pytask *task) {
 
 bool ap__task_cancel(ap_pytask *task) {
     uint32_t state = WAITS;
-    return ap_u32_cas_acq_rel(state_of(task), &state, CANCELLED) || state == CANCELLED;
+    return ap_u32_cas_acq_rel(state_of(task), &state, CANCELLED);
 }
 
 bool ap__task_settle_first(ap_pytask *task, unsigned from, uint32_t to, PyObject *outcome,
@@ -116,6 +116,8 @@ static void setup(void) {
         push(count);
     for (int i = 0; i < model_value(1); i++)
         ap__core_promise(object, ap__task_from_header(ap_pool_take_try(core->pool)));
+    if (model_value(5) == CLOSED)
+        ap_pool_close(core->pool);
     count += model_value(4); /* the last one is the refused submit's */
     PyGILState_Release(0);
 }
@@ -203,6 +205,7 @@ static void launched_worker(void) {
 /* Perhaps it finds that a thread is about to start, and no place for another one. */
 static void relying_submit(void) {
     (void)PyGILState_Ensure();
+    interrupts = interrupted = model_value(5) == INTERRUPTED;
     bool needs_worker = ap__core_is_starting_up(core);
     ap_task *header = &tasks[0]->header;
     MODEL_CHECK(ap_pool_push(core->pool, header) == AP_OK);
@@ -210,6 +213,11 @@ static void relying_submit(void) {
         ap__pool_start_worker((PyObject *)pool, core, &header, 1) < 0)
         PyErr_Clear();
     PyGILState_Release(0);
+}
+
+static void canceller(void) {
+    uint32_t state = WAITS;
+    (void)ap_u32_cas_acq_rel(&states[0], &state, CANCELLED_BEFORE);
 }
 
 static void shut(bool collect) {
@@ -229,10 +237,10 @@ static void shutdown_now(void) {
 }
 
 static bool may_block(void) {
-    return model_value(5) != CLOSES;
+    return model_value(5) == STAYS_OPEN || model_value(5) == INTERRUPTED;
 }
 
-/* What came of the tasks: r run, c cancelled. */
+/* What came of the tasks: r run, c cancelled, b cancelled before by its owner. */
 static void finish(void) {
     char text[TASKS + 1] = "";
     int cancelled = 0;
@@ -242,7 +250,7 @@ static void finish(void) {
         uint32_t state = ap_u32_load_relaxed(&states[i]);
         MODEL_CHECK(state != WAITS);
         cancelled += state == CANCELLED;
-        text[i] = "-rc"[state];
+        text[i] = "-rcb"[state];
     }
     if (collects)
         MODEL_CHECK(PyList_GET_SIZE(object->cancelled) == cancelled);
@@ -262,17 +270,22 @@ const model_case model_cases[] = {
      .outcomes = "rr|rc", .threads = {shutdown, fresh_worker, fresh_worker}},
     {CASE("shutdown_now, 2 tasks, 1 of 2 threads is lost", 2, 2, 0, 2, 0, 0, CLOSES), .stale = -1,
      .outcomes = "rc|cr|rr|rc", .threads = {shutdown_now, fresh_worker, lost_worker}},
+    {CASE("shutdown_now against a cancel", 2, 1, 0, 0, 0, 0, CLOSES), .outcomes = "b|c",
+     .threads = {shutdown_now, canceller}},
+    {CASE("shutdown, 2 promised, 2 of 3 threads are lost", 2, 0, 2, 3, 0, 0, CLOSED), .stale = -1,
+     .outcomes = "rc|cr", .threads = {lost_worker, lost_worker, fresh_worker}},
     {CASE("shutdown, a start is refused", 3, 0, 0, 0, 0, 1, CLOSES), .stale = 1, .outcomes = "c",
      .threads = {shutdown, refused_submit}},
     {CASE("shutdown, a start is refused and a first look", 2, 1, 0, 1, 0, 1, CLOSES), .stale = -1,
      .outcomes = "rc|cr|rr", .threads = {shutdown, refused_submit, fresh_worker}},
-    {CASE("a start is refused, and a submit relies on it", 2, 0, 0, 0, 0, 2), .stale = 1,
+    {CASE("a start is refused, and a submit relies on it", 2, 0, 0, 0, 0, 2), .stale = 2,
      .outcomes = "cc", .threads = {refused_submit, relying_submit}},
     {CASE("a start is interrupted, and a submit relies on it", 1, 0, 0, 0, 0, 2, INTERRUPTED),
-     .stale = -1, .threads = {refused_submit, relying_submit, launched_worker}},
+     .stale = -1, .outcomes = "rc|rr",
+     .threads = {refused_submit, relying_submit, launched_worker}},
     {CASE("2 promised, both threads are lost", 2, 0, 2, 2, 0), .stale = 1, .outcomes = "cc",
      .threads = {lost_worker, lost_worker}},
-    {CASE("1 promised, its thread is lost, the other one too", 3, 0, 1, 2, 1), .stale = 1,
+    {CASE("1 promised, its thread is lost, the other one too", 2, 0, 1, 2, 1), .stale = 3,
      .outcomes = "c", .threads = {lost_worker, lost_worker}},
     {CASE("1 promised, its thread is lost, another one works", 3, 0, 1, 2, 1), .stale = 1,
      .outcomes = "r", .threads = {lost_worker, old_worker}},
