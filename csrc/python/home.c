@@ -10,9 +10,10 @@
  * objects alone.)
  *
  * Before the guard is in place there is the entry, which the interpreter calls as the thread's
- * function.  If memory runs out on the way to that call, the entry dies in the new thread without
- * having been called, and gives the place up.  From the start to the end nothing here that has to
- * happen allocates.
+ * function.  If memory runs out on the way to that call, the entry dies without having been called,
+ * in the new thread or, without a GIL, where the maker lets go of it last; and gives the place up.
+ * Not if the maker raises just then that the thread did not start, which start.c hears of.  From
+ * the start to the end nothing here that has to happen allocates.
  *
  *     starter (start.c, _threads.py)              new thread
  *     1  `started` + 1, seq_cst                   a  called, or the entry dies: CAS the fate from
@@ -206,8 +207,9 @@ static PyObject *entry_call(PyObject *op, PyObject *Py_UNUSED(args), PyObject *P
 static void entry_dealloc(PyObject *op) {
     entry *self = (entry *)op;
     PyTypeObject *type = Py_TYPE(op);
-    /* in the maker: the thread did not start, which the maker hears of */
-    if (self->maker != PyThread_get_thread_ident() && ap__task_start(self->fate)) {
+    /* in the maker, as it is raised that the thread did not start: start.c gives the place up */
+    bool unstarted = self->maker == PyThread_get_thread_ident() && PyErr_Occurred();
+    if (!unstarted && ap__task_start(self->fate)) {
         PyObject *error_type, *error, *traceback;
         PyErr_Fetch(&error_type, &error, &traceback);
         leave(self->core, self->gone);
