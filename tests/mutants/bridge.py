@@ -999,13 +999,6 @@ MUTANTS = [
         (("free_promised", "a start is refused"),),
     ),
     Mutant(
-        "refused-start-gives-up-acq-rel",
-        "python/start.c",
-        "        *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;",
-        "        *others = ap_u32_sub_acq_rel(&core->started, 1) - 1;",
-        (("free_promised", "a start is refused"),),
-    ),
-    Mutant(
         "refused-start-keeps-its-place",
         "python/start.c",
         "        *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;",
@@ -1137,7 +1130,7 @@ MUTANTS = [
         "python/home.c",
         "    if (lost)\n        lose_worker(unsettled);\n",
         "",
-        (("gil_home", "somebody joins"),),
+        (("free_home", "somebody joins"),),
         more=(
             (
                 "        ap__task_publish(gone);\n    }\n",
@@ -1216,6 +1209,13 @@ EQUIVALENT = {
     "which the settling of core_dealloc takes as well",
     "settling reads the state relaxed": "core_dealloc would have to see a late state and an early "
     "`pins`: a seq_cst load that comes before an older relaxed one, which the explorer has not",
-    "trimming the promised tasks does not cancel them": "they are in no model",
+    "trimming pushes although no thread is left": "it looks at the queue after that",
+    "a refused start gives its place up acq_rel": "it asks, seq_cst, whether threads are left before "
+    "it looks at the queue",
+    "`idled` and `counted_on` with more order": "they are relaxed: nothing is read behind them",
+    "a worker owes one, not one for each task that it took in turn": "more threads than are needed "
+    "start, never too few",
+    "seen_idle counts a task whose worker owes nothing": "only where a start was refused or a thread "
+    "lost, when the counts have been forgotten",
     "an outcome that lost against set_result is not dropped at once": "it is dropped with the task",
 }
