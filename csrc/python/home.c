@@ -17,7 +17,7 @@
  *
  *     starter (start.c, _threads.py)              new thread
  *     1  `started` + 1, seq_cst                   a  called, or the entry dies: CAS the fate from
- *     2  make fate and entry, start the thread       PENDING to RUNNING; failed: end
+ *     2  make fate and entry, start the thread       PENDING to RUNNING; failed: end; died: as d
  *     3  that raised: CAS the fate from           b  put the guard into the thread's state; no
  *        PENDING to CANCELLED; done: place           memory for it: as d
  *        given up, as d; failed: it runs          c  work; settle the place: the next thread has
@@ -27,10 +27,15 @@
  *                                                    cancel what is there
  *                                                 e  end `gone`: who joins goes on
  *
- * One of 3 and a moves the fate, so the place is given up once, by the one or the other.  That (d)
- * leaves nothing behind that somebody relies on it for: ap__core_has_no_threads.
+ * - One of 3 and a moves the fate, so the place is given up by 3, or is the thread's.  The entry
+ *   dies once, and asks the fate too, so of a call and a death without one the one does a.
+ * - The thread's place is given up or settled once: who settles it, or gives it up before the end
+ *   (ap__home_lose), clears the guard's core, which d asks; only the thread itself does either.
+ * - d leaves nothing behind that somebody relies on the place for: of d and a submit that saw the
+ *   place one sees the other, as both look seq_cst after what they did (ap__core_has_no_threads).
+ * - e comes after d: who has seen the end sees the place given up.
  *
- * Tests: tests/faults/test_death_watch.py, test_work.py.
+ * Tests: tests/model/python/model_home.c, tests/faults/test_death_watch.py, test_work.py.
  */
 #include "bridge.h"
 

@@ -824,7 +824,12 @@ MUTANTS = [
         "    if (AP_UNLIKELY(is_struck(self)))",
         "    self->owed += task->counted;\n    if (AP_UNLIKELY(is_struck(self)))",
         (("free_start", "2 that block, 1 before, its worker"),),
-        more=(("    self->owed += task->counted;\n    if (ap__task_start(task)) {", "    if (ap__task_start(task)) {"),),
+        more=(
+            (
+                "    self->owed += task->counted;\n    if (ap__task_start(task)) {",
+                "    if (ap__task_start(task)) {",
+            ),
+        ),
     ),
     Mutant(
         "start-publishes-first",
@@ -859,8 +864,8 @@ MUTANTS = [
     Mutant(
         "start-seen-is-counted-twice",
         "python/bridge.h",
-        "    task->handed_over = false; /* hand-overs need a GIL, and we hold it: no RMW is needed */",
-        "",
+        "    task->handed_over = false; /* hand-overs need a GIL,",
+        "    /* hand-overs need a GIL,",
         (("gil_start", "2 in turn, then"),),
     ),
     Mutant(
@@ -925,8 +930,8 @@ MUTANTS = [
     Mutant(
         "promised-whatever-has-looked",
         "python/untaken.c",
-        "        (int32_t)(ap_u32_load_relaxed(&core->started) - ap_u32_load_relaxed(&core->begun));",
-        "        (int32_t)ap_u32_load_relaxed(&core->started);",
+        "(ap_u32_load_relaxed(&core->started) - ap_u32_load_relaxed(&core->begun));",
+        "ap_u32_load_relaxed(&core->started);",
         (("gil_promised", "shutdown"),),
     ),
     Mutant(
@@ -1149,9 +1154,8 @@ MUTANTS = [
     Mutant(
         "refused-start-does-not-cancel",
         "python/start.c",
-        "        (void)ap__task_cancel(fate); /* perhaps it was before; not if the thread has started "
-        "it */\n",
-        "",
+        "        (void)ap__task_cancel(fate); /* perhaps",
+        "        /* perhaps",
         (("gil_home", "a start is refused"),),
     ),
     Mutant(
@@ -1210,12 +1214,12 @@ EQUIVALENT = {
     "settling reads the state relaxed": "core_dealloc would have to see a late state and an early "
     "`pins`: a seq_cst load that comes before an older relaxed one, which the explorer has not",
     "trimming pushes although no thread is left": "it looks at the queue after that",
-    "a refused start gives its place up acq_rel": "it asks, seq_cst, whether threads are left before "
-    "it looks at the queue",
+    "a refused start gives its place up acq_rel": "before it looks at the queue it asks, "
+    "seq_cst, whether threads are left",
     "`idled` and `counted_on` with more order": "they are relaxed: nothing is read behind them",
     "a worker owes one, not one for each task that it took in turn": "more threads than are needed "
     "start, never too few",
-    "seen_idle counts a task whose worker owes nothing": "only where a start was refused or a thread "
-    "lost, when the counts have been forgotten",
+    "seen_idle counts a task whose worker owes nothing": "only where a start was refused, or a "
+    "thread lost, and later submits count on nobody",
     "an outcome that lost against set_result is not dropped at once": "it is dropped with the task",
 }
