@@ -28,7 +28,9 @@
  * - Never more threads than max_workers: 3 is a CAS, and stops there.
  *
  * Once every thread is started none of this is touched, and the counts mean nothing any more.  If a
- * place is given up then, later submits count on nobody (home.c: lose_worker).
+ * place is given up then, later submits count on nobody (home.c: lose_worker).  Not made good is a
+ * submit that found no place because a start was under way that is then refused: a later task may
+ * wait for a worker that is busy, although the system would give a thread by now.
  *
  * Tests: tests/model/python/model_start.c, tests/test_threads.py.
  */
