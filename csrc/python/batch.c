@@ -63,8 +63,8 @@ static int batch_publish(batch *self) {
     size_t needed = 0; /* threads: one for each task that counts on no idle worker */
     for (size_t i = 0; i < count && ap__core_is_starting_up(self->core); i++) {
         ap_pytask *task = ap__task_from_header(self->waiting[i]);
-        task->counted = ap__core_count_on_idle(self->core);
-        needed += !task->counted;
+        task->counted = true;
+        needed += !ap__core_count_on_idle(self->core);
     }
     int code = ap_pool_push_batch(self->core->pool, self->waiting, count);
     if (code < 0) {
@@ -74,9 +74,11 @@ static int batch_publish(batch *self) {
     self->count = 0;
     if (!needed && ap__core_is_stranded(self->core))
         needed = 1;
-    for (; needed && ap__core_is_starting_up(self->core); needed--) {
+    for (; needed; needed--) { /* once in any case: it sees whether a place was given up just now */
         if (ap__pool_start_worker(self->pool, self->core, self->waiting, count) < 0)
             return -1;
+        if (!ap__core_is_starting_up(self->core))
+            break;
     }
     return 0;
 }

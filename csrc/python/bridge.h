@@ -147,7 +147,7 @@ typedef struct ap_pytask {
     bool isolated : 1;    /* without a context of its own it runs in an empty one */
     bool has_context : 1; /* it was made with a context */
     bool handed_over : 1; /* written and read attached: see run.c */
-    bool counted : 1;     /* its submit counted on an idle worker: start.c */
+    bool counted : 1;     /* whoever takes it owes one to core->idled: start.c */
     bool survives : 1;    /* it runs in the thread that forked the child whose number nargs is */
     bool bounded : 1;     /* it holds a place while it is pending: bound.c */
     PyObject *fn;
@@ -318,13 +318,14 @@ bool ap__task_publish_try(ap_pytask *task);
  * else holds it. */
 bool ap__task_hand_over(ap_pytask *task);
 #endif
-/* Tells that a task was seen to be done: start.c, the worker's step 2.  Attached. */
+/* Tells that a task was seen to be done: start.c, c.  Attached. */
 static inline void ap__task_seen_done(ap_pytask *task) {
     if (!task->handed_over)
         return;
     task->handed_over = false; /* hand-overs need a GIL, and we hold it: no RMW is needed */
-    if (task->nargs != task->core->generation)
-        return; /* its pool is gone, and its core serves another */
+    if (!task->counted || task->nargs != task->core->generation)
+        return; /* its worker owed nothing for it; or its pool is gone, and its core serves another
+                 */
     if (ap_u32_load_relaxed(&task->core->started) >= task->core->max_workers)
         return; /* nor do workers count any more */
     ap_atomic_u64 *seen = &task->core->seen_idle;
@@ -441,8 +442,10 @@ static inline void ap__bound_unpin(ap_pytask *task) {
 
 int ap__pool_setup(PyObject *module);
 int ap__worker_setup(PyObject *module);
-/* start.c: takes one idle worker out of the count; false if there is none.  Attached. */
+/* start.c, 1: takes one idle worker out of the count; false if there is none.  Attached. */
 bool ap__core_count_on_idle(ap_core *core);
+/* Added to counted_on: then that is always false. */
+#define AP_ON_NOBODY (UINT64_C(1) << 40)
 /* Not 0: the interpreter exits, and no pool takes a task. */
 extern ap_atomic_u32 ap__interpreter_exiting;
 

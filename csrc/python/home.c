@@ -10,13 +10,14 @@
  * objects alone.)
  *
  * Before the guard is in place there is the entry, which the interpreter calls as the thread's
- * function.  If memory runs out on the way to that call, the entry dies in the new thread without
- * having been called, and gives the place up.  From the start to the end nothing here that has to
- * happen allocates.
+ * function.  If memory runs out on the way to that call, the entry dies without having been called,
+ * in the new thread or, without a GIL, where the maker lets go of it last; and gives the place up.
+ * Not if the maker raises just then that the thread did not start, which start.c hears of.  From
+ * the start to the end nothing here that has to happen allocates.
  *
  *     starter (start.c, _threads.py)              new thread
  *     1  `started` + 1, seq_cst                   a  called, or the entry dies: CAS the fate from
- *     2  make fate and entry, start the thread       PENDING to RUNNING; failed: end
+ *     2  make fate and entry, start the thread       PENDING to RUNNING; failed: end; died: as d
  *     3  that raised: CAS the fate from           b  put the guard into the thread's state; no
  *        PENDING to CANCELLED; done: place           memory for it: as d
  *        given up, as d; failed: it runs          c  work; settle the place: the next thread has
@@ -26,10 +27,15 @@
  *                                                    cancel what is there
  *                                                 e  end `gone`: who joins goes on
  *
- * One of 3 and a moves the fate, so the place is given up once, by the one or the other.  That (d)
- * leaves nothing behind that somebody relies on it for: ap__core_has_no_threads.
+ * - One of 3 and a moves the fate, so the place is given up by 3, or is the thread's.  The entry
+ *   dies once, and asks the fate too, so of a call and a death without one the one does a.
+ * - The thread's place is given up or settled once: who settles it, or gives it up before the end
+ *   (ap__home_lose), clears the guard's core, which d asks; only the thread itself does either.
+ * - d leaves nothing behind that somebody relies on the place for: of d and a submit that saw the
+ *   place one sees the other, as both look seq_cst after what they did (ap__core_has_no_threads).
+ * - e comes after d: who has seen the end sees the place given up.
  *
- * Tests: tests/faults/test_death_watch.py, test_work.py.
+ * Tests: tests/model/python/model_home.c, tests/faults/test_death_watch.py, test_work.py.
  */
 #include "bridge.h"
 
@@ -59,6 +65,8 @@ void ap__home_settle(void) {
 
 /* A worker thread has ended, and is not replaced: others do what was promised to it. */
 static void lose_worker(ap_core_object *self) {
+    /* before a submit can start threads again, if all were started, and the counts not kept */
+    ap_u64_add_relaxed(&self->core->counted_on, AP_ON_NOBODY);
     /* pairs with the loads after a push, of ap__core_has_no_threads and in untaken.c: they see that
      * nobody is left, or our look at the queue, seq_cst too, sees their push */
     uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;
@@ -204,8 +212,9 @@ static PyObject *entry_call(PyObject *op, PyObject *Py_UNUSED(args), PyObject *P
 static void entry_dealloc(PyObject *op) {
     entry *self = (entry *)op;
     PyTypeObject *type = Py_TYPE(op);
-    /* in the maker: the thread did not start, which the maker hears of */
-    if (self->maker != PyThread_get_thread_ident() && ap__task_start(self->fate)) {
+    /* in the maker, as it is raised that the thread did not start: start.c gives the place up */
+    bool unstarted = self->maker == PyThread_get_thread_ident() && PyErr_Occurred();
+    if (!unstarted && ap__task_start(self->fate)) {
         PyObject *error_type, *error, *traceback;
         PyErr_Fetch(&error_type, &error, &traceback);
         leave(self->core, self->gone);

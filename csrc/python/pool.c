@@ -78,8 +78,8 @@ static PyObject *enqueue(PyObject *op, ap_core *core, PyObject *const *args, Py_
         return NULL;
     }
     bool starting_up = ap__core_is_starting_up(core);
-    task->counted = starting_up && ap__core_count_on_idle(core);
-    bool needs_worker = starting_up && !task->counted;
+    task->counted = starting_up;
+    bool needs_worker = starting_up && !ap__core_count_on_idle(core);
     AP_POINT("submit-push");
     if (AP_UNLIKELY(ap__core_is_orphaned(core))) { /* a finalizer has forked: start again */
         ap__task_unqueue(task);

@@ -2,22 +2,37 @@
  *
  * Overview.  Threads are started by the Python layer (_threads.py), after the push.
  *
- *     submit                              worker
- *     1  find an idle worker: `idled` or  1  finds the queues empty: hands its last task over
- *        `seen_idle` above `counted_on`;     (run.c) if it has one, adds 1 to `idled`
- *        if there is one, add 1 to
- *        `counted_on` and note it in the  whoever first sees a task done that was handed over
- *        task                             2  adds 1 to `seen_idle`
- *     2  push
- *     3  none was found: add 1 to         3  takes a task after it has said so: if the task's
- *        `started` and start a thread        submit did not count on it, adds 1 to `counted_on`
+ *     submit, while threads can be started      worker
+ *     1  `idled` or `seen_idle` above           a  takes a task of such a submit: owes one
+ *        `counted_on`: add 1 to that; there     b  finds the queues empty: hands its last task
+ *        is a taker                                over (run.c) if it has one, adds what it owes
+ *     2  push                                      to `idled`, and looks for a task from then on
+ *     3  there was none: add 1 to `started`
+ *        and start a thread                     who first sees a task done that was handed over
+ *     4  that is refused, and others are         c  adds 1 to `seen_idle`
+ *        there: add 1 to `counted_on`
  *
- * So `idled` less `counted_on` is at most the number of idle workers that no submit counts on.  Who
- * saw a result knows that its worker was about to say so, hence the worker's 2: submits in turn
- * need one thread, and submits that all block need one each.  The two counts name the same
- * events, each some of them, so their maximum is no more than there were.  (A worker that
- * publishes attached does 1 first.)  The worker's count has a line of its own, which in such
- * turns nobody else looks at.  Once every thread is started none of this is touched.
+ * - Each task has a taker.  Takers are the workers that look for a task, and the threads that a
+ *   submit starts or is about to, and that have not looked.  A submit takes one for its task (1),
+ *   or brings one (3).  Who takes a task (a) is a taker no more, be it this task's or another's;
+ *   at b it is one again, and gives back one for each task that it has taken.  A thread that finds
+ *   nothing at its first look owes nothing: whoever has taken its task does.  So what was given
+ *   back less `counted_on` is never more than there are takers less tasks that nobody has taken,
+ *   in whatever order tasks are pushed and taken.
+ * - The two counts name the same events, those that came to b and those that were seen to come
+ *   there.  Each names some of them, so their maximum is no more than there were.  (None needs an
+ *   order: 1 reads nothing else, and whoever looks after a push finds it.)
+ * - Submits in turn need one thread.  Who saw a result knows that its worker was about to do b,
+ *   hence c.  (A worker that publishes attached does b first.)  The worker's count has a line of
+ *   its own, which in such turns nobody else looks at.
+ * - Never more threads than max_workers: 3 is a CAS, and stops there.
+ *
+ * Once every thread is started none of this is touched, and the counts mean nothing any more.  If a
+ * place is given up then, later submits count on nobody (home.c: lose_worker).  Not made good is a
+ * submit that found no place because a start was under way that is then refused: a later task may
+ * wait for a worker that is busy, although the system would give a thread by now.
+ *
+ * Tests: tests/model/python/model_start.c, tests/test_threads.py.
  */
 #include "submit.h"
 
@@ -27,9 +42,8 @@ static _Thread_local unsigned starting_threads; /* nested, if one interrupts ano
 bool ap__core_count_on_idle(ap_core *core) {
     uint64_t counted = ap_u64_load_relaxed(&core->counted_on);
     do {
-        /* acquire pairs with count_idle in worker.c */
         if (ap_u64_load_relaxed(&core->seen_idle) <= counted &&
-            ap_u64_load_acquire(&core->idled) <= counted)
+            ap_u64_load_relaxed(&core->idled) <= counted)
             return false;
 #ifndef Py_GIL_DISABLED
         /* submitters are attached; a RMW would wait until the push has reached the worker */
@@ -77,8 +91,11 @@ static bool is_refused(PyObject *thread) {
  * from running: its fate is decided by one step, here or in the thread (home.c). */
 static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
     ap_pool_base *self = (ap_pool_base *)op;
-    uint32_t started = ap_u32_load_relaxed(&core->started);
+    uint32_t started;
     do {
+        /* pairs with the giving up below and in home.c: where we find no place, either its owner
+         * sees our push, or we see that it has given it up */
+        started = ap_u32_load_seq_cst(&core->started);
         if (started >= core->max_workers)
             return 0;
         /* pairs with ap__core_has_no_threads: who sees the place relies on the thread, or, if that
@@ -105,14 +122,17 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
     bool refused = !thread || is_refused(thread);
     Py_XDECREF(thread);
     int code = -1;
-    if (ap__core_is_orphaned(core)) /* a fork in the middle: the tasks are the parent's too */
+    if (ap__core_is_orphaned(core)) { /* a fork in the middle: the tasks are the parent's too */
         code = -2;
-    else if (refused)
+    } else if (refused) {
         /* pairs with ap__core_has_no_threads: who pushed before is seen by the look at the queue
          * that follows */
         *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
-    else
+        if (*others) /* step 4: whoever takes our task would owe for a thread that is not there */
+            ap_u64_add_relaxed(&core->counted_on, 1);
+    } else {
         *others = 1; /* it runs all the same */
+    }
     PyErr_Restore(type, error, traceback);
     return code;
 }

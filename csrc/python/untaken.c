@@ -17,9 +17,19 @@
  *                                                 d  `started` - 1; more promises than threads
  *                                                    that will look: push the rest, or cancel it
  *
- * If b comes before 1, the thread has taken what was there for it, and needs no promise; if not, 1
- * leaves it one, or the queue was empty.
- * Tests: tests/model/python/model_untaken.c (2), tests/faults/test_cancel.py, test_death_watch.py.
+ * - If b comes before 1, the thread has taken what was there for it, and needs no promise; if
+ *   not, 1 leaves it one, or the queue was empty.
+ * - No promise is left over.  1 makes no more than `started` - `begun`; b takes one as it makes
+ *   that less, and c adds one before it makes that more.  Only d, and a start that is refused,
+ *   make it less without taking one.  They look at the promises after that, in the critical
+ *   section: either 1 comes later, and sees the new `started`, or they see its promise.
+ * - What d pushes is taken.  It looks at `started` after the push, seq_cst; whoever gives the
+ *   last place up does that before it looks at the queue, seq_cst too: one sees the other, and
+ *   cancels.  The pool is not quiet meanwhile: the push counts the task again before its first
+ *   counting ends.
+ *
+ * Tests: tests/model/python/model_promised.c, model_untaken.c (2), tests/faults/test_cancel.py,
+ * test_death_watch.py.
  */
 #include "bridge.h"
 

@@ -34,10 +34,9 @@
  *
  * `idled` and `busy` are explained in start.c and block.c.
  */
-#include "bridge.h"
-
-#include "../sync/clock.h"
 #include "worker.h"
+#include "../sync/clock.h"
+#include "submit.h"
 
 /* About 2 to 4 us: how long a submitter needs to get from its submit into a wait. */
 #define HANDOVER_PAUSES 80
@@ -52,7 +51,7 @@ typedef struct {
     ap_pytask *last; /* called, not published, and referred to */
     PyObject *base;  /* the context that is entered between tasks; NULL: the thread's own */
     uint64_t tick;   /* of the clock, at the last let_others_run */
-    bool counted;    /* in core->idled since it last found a task */
+    uint32_t owed;   /* to core->idled: start.c, a */
     bool busy;
     bool ended; /* from outside, or by a fault */
 } loop;
@@ -136,12 +135,13 @@ static void set_busy(loop *self, bool busy) {
 #endif
 }
 
+/* start.c, b: the worker, or the thread that replaces it, looks for a task from now on. */
 static void count_idle(loop *self) {
-    if (self->counted || ap_u32_load_relaxed(&self->core->started) >= self->core->max_workers)
-        return;
-    self->counted = true;
-    /* release pairs with ap__core_count_on_idle */
-    ap_u64_add_acq_rel(&self->core->idled, 1);
+    uint32_t owed = self->owed;
+    self->owed = 0;
+    if (owed && ap__core_is_starting_up(self->core))
+        /* that nothing is counted twice needs no order, only the RMW */
+        ap_u64_add_relaxed(&self->core->idled, owed);
 }
 
 static void publish_last(loop *self) {
@@ -186,19 +186,9 @@ static ap_task *go_dry(loop *self) {
     return task;
 }
 
-/* Counts the worker as no longer idle; `task` is what it goes on with, or NULL. */
-static void uncount_idle(loop *self, ap_pytask *task) {
-    if (!self->counted)
-        return;
-    self->counted = false;
-    if (!task || !task->counted)
-        (void)ap__core_count_on_idle(self->core); /* nobody else may: we are busy, or gone */
-}
-
 /* Runs a task that is the worker's to run, and keeps it as `last`.  Or leaves it to another. */
 static void run_one(loop *self, ap_pytask *task) {
     set_busy(self, true);
-    uncount_idle(self, task);
     if (AP_UNLIKELY(is_struck(self)))
         breathe(self);
     if (AP_UNLIKELY(self->ended)) {
@@ -207,6 +197,7 @@ static void run_one(loop *self, ap_pytask *task) {
             ap_worker_disown(self->worker);
         return;
     }
+    self->owed += task->counted;
     if (ap__task_start(task)) {
         ap__task_call(task, &self->base);
         self->last = task;
@@ -269,7 +260,7 @@ static int live(loop *self, bool is_worker) {
     set_busy(self, false);
     bool orphaned = ap__core_is_orphaned(self->core);
     if (self->ended && !orphaned) {
-        uncount_idle(self, NULL);
+        count_idle(self);
         ap_u32_sub_relaxed(&self->core->begun, 1); /* the next will begin in its place */
     }
     if (is_worker && !orphaned)

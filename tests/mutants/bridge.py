@@ -804,6 +804,375 @@ MUTANTS = [
         "    return (void)core, false;",
         (("free_untaken", "submit against the last"),),
     ),
+    # ---- which submit starts a thread -----------------------------------------------------------
+    Mutant(
+        "start-thread-owes",
+        "python/worker.c",
+        ".thread = PyThreadState_Get()}",
+        ".thread = PyThreadState_Get(), .owed = 1}",
+        (("free_start", "2 that block, 1 before"),),
+    ),
+    Mutant(
+        "start-worker-owes-nothing",
+        "python/worker.c",
+        "    self->owed += task->counted;\n",
+        "",
+        (("free_start", "3 in turn"),),
+    ),
+    Mutant(
+        "start-worker-owes-again",
+        "python/worker.c",
+        "    uint32_t owed = self->owed;\n    self->owed = 0;\n",
+        "    uint32_t owed = self->owed;\n",
+        (("free_start", "2 in turn, then"),),
+    ),
+    Mutant(
+        "start-promised-is-owed",
+        "python/worker.c",
+        "    if (AP_UNLIKELY(is_struck(self)))",
+        "    self->owed += task->counted;\n    if (AP_UNLIKELY(is_struck(self)))",
+        (("free_start", "2 that block, 1 before, its worker"),),
+        more=(
+            (
+                "    self->owed += task->counted;\n    if (ap__task_start(task)) {",
+                "    if (ap__task_start(task)) {",
+            ),
+        ),
+    ),
+    Mutant(
+        "start-publishes-first",
+        "python/worker.c",
+        "        count_idle(self);\n        if (last) {\n            ap__task_publish(last);\n"
+        "            Py_DECREF(last);\n        }\n",
+        "        if (last) {\n            ap__task_publish(last);\n            Py_DECREF(last);\n"
+        "        }\n        count_idle(self);\n",
+        (("free_start", "3 in turn"),),
+    ),
+    Mutant(
+        "start-counts-by-store",
+        "python/start.c",
+        "    } while (!ap_u64_cas_acq_rel(&core->counted_on, &counted, counted + 1));",
+        "    } while (false);\n    ap_u64_store_release(&core->counted_on, counted + 1);",
+        (("free_start", "1 and 1 that block, 1 before"),),
+    ),
+    Mutant(
+        "start-counts-nothing",
+        "python/start.c",
+        "        ap_u64_store_relaxed(&core->counted_on, counted + 1);",
+        "",
+        (("gil_start", "2 that block, 1 before"),),
+    ),
+    Mutant(
+        "start-seen-is-not-counted",
+        "python/bridge.h",
+        "    ap_u64_store_relaxed(seen, ap_u64_load_relaxed(seen) + 1);",
+        "    (void)seen;",
+        (("gil_start", "3 in turn"),),
+    ),
+    Mutant(
+        "start-seen-is-counted-twice",
+        "python/bridge.h",
+        "    task->handed_over = false; /* hand-overs need a GIL,",
+        "    /* hand-overs need a GIL,",
+        (("gil_start", "2 in turn, then"),),
+    ),
+    Mutant(
+        "start-place-by-store",
+        "python/start.c",
+        "    } while (!ap_u32_cas_seq_cst(&core->started, &started, started + 1));",
+        "    } while (false);\n    ap_u32_store_seq_cst(&core->started, started + 1);",
+        (("free_start", "1 and 1 that block, one worker"),),
+    ),
+    Mutant(
+        "start-refused-is-not-noted",
+        "python/start.c",
+        "            ap_u64_add_relaxed(&core->counted_on, 1);",
+        "            (void)0;",
+        (("free_start", "2 that block, 1 before, a start"),),
+    ),
+    Mutant(
+        "start-ignores-idle",
+        "python/start.c",
+        "    uint64_t counted = ap_u64_load_relaxed(&core->counted_on);",
+        "    uint64_t counted = UINT64_MAX;",
+        (("free_start", "3 in turn"),),
+    ),
+    # ---- tasks that are promised ------------------------------------------------------------
+    Mutant(
+        "promised-look-in-2-steps",
+        "python/untaken.c",
+        "    if (header)\n        task = ap__task_from_header(header);\n    ap_u32_add_relaxed(",
+        "    if (header)\n        task = ap__task_from_header(header);\n"
+        "    Py_END_CRITICAL_SECTION();\n"
+        "    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);\n    ap_u32_add_relaxed(",
+        (("free_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-look-is-not-counted",
+        "python/untaken.c",
+        "    ap_u32_add_relaxed(&self->core->begun, 1);\n",
+        "",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-look-does-not-see-it",
+        "python/untaken.c",
+        "    task = pop_promised(self);\n    if (task && worker)\n",
+        "    if (task && worker)\n",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-look-takes-the-queued",
+        "python/untaken.c",
+        "    ap_task *header = task || !worker ? NULL : ap_worker_take_try(worker);\n",
+        "    ap_task *header = !worker ? NULL : ap_worker_take_try(worker);\n",
+        (("free_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-nothing",
+        "python/untaken.c",
+        "    while ((uint32_t)PyList_GET_SIZE(self->promised) < unbegun(core) &&",
+        "    while (false &&",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-whatever-has-looked",
+        "python/untaken.c",
+        "(ap_u32_load_relaxed(&core->started) - ap_u32_load_relaxed(&core->begun));",
+        "ap_u32_load_relaxed(&core->started);",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-is-not-adopted",
+        "python/untaken.c",
+        "    if (task && worker)\n        ap_worker_adopt(worker);\n",
+        "",
+        (("gil_promised", "shutdown"),),
+    ),
+    Mutant(
+        "promised-is-told-twice",
+        "python/untaken.c",
+        "    if (!ap__task_cancel(task))\n        return;\n",
+        "    (void)ap__task_cancel(task);\n",
+        (("gil_promised", "shutdown_now"),),
+    ),
+    Mutant(
+        "promised-is-not-trimmed",
+        "python/untaken.c",
+        "> unbegun(self->core))\n            task = pop_promised(self);",
+        "> unbegun(self->core))\n            task = NULL;",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "promised-trim-outside",
+        "python/untaken.c",
+        "        if (self->promised && (uint32_t)PyList_GET_SIZE(self->promised) > "
+        "unbegun(self->core))\n            task = pop_promised(self);\n"
+        "        Py_END_CRITICAL_SECTION();",
+        "        more = self->promised && (uint32_t)PyList_GET_SIZE(self->promised) > "
+        "unbegun(self->core);\n        Py_END_CRITICAL_SECTION();\n"
+        "        Py_BEGIN_CRITICAL_SECTION((PyObject *)self);\n"
+        "        if (more)\n            task = pop_promised(self);\n"
+        "        Py_END_CRITICAL_SECTION();",
+        (("free_promised", "shutdown, 2 promised"),),
+        more=(
+            (
+                "    for (;;) {\n        ap_pytask *task = NULL;\n",
+                "    for (;;) {\n        ap_pytask *task = NULL;\n        bool more;\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "promised-trim-is-not-dealt",
+        "python/untaken.c",
+        "        Py_XDECREF(task);\n        ap_pool_dealt(self->core->pool);\n",
+        "        Py_XDECREF(task);\n",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "promised-trim-does-not-look",
+        "python/untaken.c",
+        "        if (!ap_u32_load_seq_cst(&self->core->started))\n"
+        "            ap__core_cancel_queued(self);\n",
+        "",
+        (("free_promised", "2 promised"),),
+    ),
+    Mutant(
+        "promised-trim-looks-acquire",
+        "python/untaken.c",
+        "        if (!ap_u32_load_seq_cst(&self->core->started))",
+        "        if (!ap_u32_load_acquire(&self->core->started))",
+        (("free_promised", "1 promised"),),
+    ),
+    Mutant(
+        "refused-start-looks-relaxed",
+        "python/start.c",
+        "        started = ap_u32_load_seq_cst(&core->started);",
+        "        started = ap_u32_load_acquire(&core->started);",
+        (("free_promised", "a start is refused"),),
+    ),
+    Mutant(
+        "refused-start-keeps-its-place",
+        "python/start.c",
+        "        *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;",
+        "        *others = ap_u32_load_seq_cst(&core->started) - 1;",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "refused-start-does-not-look",
+        "python/start.c",
+        "        if (ap__core_has_no_threads(core))\n",
+        "        if (false)\n",
+        (("gil_promised", "a start is refused"),),
+    ),
+    Mutant(
+        "refused-start-does-not-trim",
+        "python/start.c",
+        "        ap__core_trim_promised(object);\n        if (ap__core",
+        "        if (ap__core",
+        (("gil_promised", ""),),
+    ),
+    Mutant(
+        "interrupted-start-forgets-others",
+        "python/start.c",
+        "    if (interrupted && !others)\n        start_for_others(op, core);\n",
+        "    (void)start_for_others;\n",
+        (("gil_promised", "a start is interrupted"),),
+    ),
+    # ---- a thread's place -----------------------------------------------------------------------
+    Mutant(
+        "home-fate-is-not-asked",
+        "python/home.c",
+        "    if (!ap__task_start(self->fate))\n        Py_RETURN_NONE;\n",
+        "    (void)ap__task_start(self->fate);\n",
+        (("gil_home", "a start is interrupted"),),
+    ),
+    Mutant(
+        "home-entry-keeps-the-place",
+        "python/home.c",
+        "    if (!unstarted && ap__task_start(self->fate)) {",
+        "    if (false) {",
+        (("gil_home", "a thread begins"),),
+    ),
+    Mutant(
+        "home-entry-asks-only-where",
+        "python/home.c",
+        "    bool unstarted = self->maker == PyThread_get_thread_ident() && PyErr_Occurred();",
+        "    bool unstarted = self->maker == PyThread_get_thread_ident();",
+        (("free_home", "a thread begins"),),
+    ),
+    Mutant(
+        "home-entry-gives-up-if-refused",
+        "python/home.c",
+        "    bool unstarted = self->maker == PyThread_get_thread_ident() && PyErr_Occurred();",
+        "    bool unstarted = false;",
+        (("gil_home", "a start is refused"),),
+    ),
+    Mutant(
+        "home-entry-does-not-ask-the-fate",
+        "python/home.c",
+        "    if (!unstarted && ap__task_start(self->fate)) {",
+        "    if (!unstarted) {",
+        (("gil_home", ""),),
+    ),
+    Mutant(
+        "home-settles-nothing",
+        "python/home.c",
+        "    if (own_guard)\n        Py_CLEAR(own_guard->core);",
+        "    (void)own_guard;",
+        (("gil_home", "a thread begins"),),
+    ),
+    Mutant(
+        "home-loses-unsettled",
+        "python/home.c",
+        "    if (unsettled) {\n        ap__home_settle();",
+        "    if (unsettled) {",
+        (("gil_home", "a thread is struck"),),
+    ),
+    Mutant(
+        "home-guard-ends-twice",
+        "python/home.c",
+        "        return;\n    own_guard = NULL;\n",
+        "        return;\n",
+        (("gil_home", "a thread is struck"),),
+    ),
+    Mutant(
+        "home-guard-gives-nothing-up",
+        "python/home.c",
+        "    leave(self->core, self->gone);\n}\n\nstatic void guard_dealloc",
+        "    leave(NULL, self->gone);\n}\n\nstatic void guard_dealloc",
+        (("gil_home", "a thread is struck"),),
+    ),
+    Mutant(
+        "home-without-guard-keeps-the-place",
+        "python/home.c",
+        "        PyErr_Clear();\n        leave(core, gone);\n",
+        "        PyErr_Clear();\n",
+        (("gil_home", "a thread is struck"),),
+    ),
+    Mutant(
+        "home-loses-acq-rel",
+        "python/home.c",
+        "    uint32_t rest = ap_u32_sub_seq_cst(&self->core->started, 1) - 1;",
+        "    uint32_t rest = ap_u32_sub_acq_rel(&self->core->started, 1) - 1;",
+        (("free_home", "somebody counts"),),
+    ),
+    Mutant(
+        "home-loses-without-a-look",
+        "python/home.c",
+        "    if (!rest)\n        ap__core_cancel_queued(self);",
+        "    (void)rest;",
+        (("gil_home", "a thread is struck"),),
+    ),
+    Mutant(
+        "home-lost-is-counted-on",
+        "python/home.c",
+        "    ap_u64_add_relaxed(&self->core->counted_on, AP_ON_NOBODY);",
+        "",
+        (("gil_home", "a thread is struck"),),
+    ),
+    Mutant(
+        "home-gone-does-not-end",
+        "python/home.c",
+        "        ap__task_publish(gone);\n",
+        "",
+        (("gil_home", "somebody joins"),),
+    ),
+    Mutant(
+        "home-gone-ends-first",
+        "python/home.c",
+        "    if (lost)\n        lose_worker(unsettled);\n",
+        "",
+        (("free_home", "somebody joins"),),
+        more=(
+            (
+                "        ap__task_publish(gone);\n    }\n",
+                "        ap__task_publish(gone);\n    }\n"
+                "    if (lost)\n        lose_worker(unsettled);\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-start-does-not-ask-the-fate",
+        "python/start.c",
+        "        refused = (ap_u32_load_acquire(&fate->state) & AP_STATE) == AP_CANCELLED;",
+        "        refused = true;",
+        (("gil_home", "a start is interrupted"),),
+    ),
+    Mutant(
+        "refused-start-does-not-cancel",
+        "python/start.c",
+        "        (void)ap__task_cancel(fate); /* perhaps",
+        "        /* perhaps",
+        (("gil_home", "a start is refused"),),
+    ),
+    Mutant(
+        "refused-start-keeps-joiners",
+        "python/start.c",
+        "    for (int i = 0; refused && i < INTERRUPTS_MOST; i++) {",
+        "    for (int i = 0; false && i < INTERRUPTS_MOST; i++) {",
+        (("gil_home", "somebody joins"),),
+    ),
     Mutant(
         "pin-relaxed-unpin",
         "python/bridge.h",
@@ -1242,7 +1611,6 @@ EQUIVALENT = {
     "which the settling of core_dealloc takes as well",
     "settling reads the state relaxed": "core_dealloc would have to see a late state and an early "
     "`pins`: a seq_cst load that comes before an older relaxed one, which the explorer has not",
-    "trimming the promised tasks does not cancel them": "they are in no model",
     "the flag of an interpreter that exits is stored, or loaded, relaxed": "in between both sides "
     "take the lock of the dictionary of live threads, or the GIL: who comes second sees the other",
     "a submit does not look at the flag": "a hint: what it pushes is refused, or run",
@@ -1253,5 +1621,13 @@ EQUIVALENT = {
     "a worker does not look at `cancelling`": "a hint: what misses it is run",
     "a worker does not let others run, or await their release": "who gets the interpreter when is "
     "no matter of these protocols",
+    "trimming pushes although no thread is left": "it looks at the queue after that",
+    "a refused start gives its place up acq_rel": "before it looks at the queue it asks, "
+    "seq_cst, whether threads are left",
+    "`idled` and `counted_on` with more order": "they are relaxed: nothing is read behind them",
+    "a worker owes one, not one for each task that it took in turn": "more threads than are needed "
+    "start, never too few",
+    "seen_idle counts a task whose worker owes nothing": "only where a start was refused, or a "
+    "thread lost, and later submits count on nobody",
     "an outcome that lost against set_result is not dropped at once": "it is dropped with the task",
 }

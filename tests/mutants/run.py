@@ -25,8 +25,8 @@ import catalogue
 from mutant import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BUILT = ROOT / "build" / "model"
 OUT = ROOT / "build" / "mutants"
+REAL = ROOT / "build" / "model"  # the programs of the real code
 MUTANTS = [*catalogue.MUTANTS, *bridge.MUTANTS]
 LIMIT = 240  # seconds that one program may take
 FAILED = re.compile(r"^(.*?): FAILED.*?: (.*)$", re.MULTILINE)
@@ -59,9 +59,12 @@ def mutate(mutant: Mutant) -> Path:
         at = occurrence or 1
         text = old.join(pieces[:at]) + new + old.join(pieces[at:])
     path.write_text(text)
-    # what is older than the changed file, and does not depend on it, need not be compiled again
-    for built in BUILT.glob("*.o"):
-        shutil.copy2(built, directory)
+    if (
+        path.suffix == ".c"
+    ):  # the rest is as in the real code, and built; no link: make may write it
+        for built in REAL.glob("*-*.o"):
+            if not built.stem.endswith(f"-{path.stem}"):
+                shutil.copy2(built, directory)
     return directory
 
 
@@ -126,9 +129,10 @@ def main() -> int:
         return 0
     wanted = [m for m in MUTANTS if not given.names or m.name in given.names]
     jobs = len(os.sched_getaffinity(0))
-    # what all share is made once, before they are at it side by side
-    make = ["make", "-s", f"-j{jobs}", "-C", str(ROOT / "tests" / "model"), "all"]
-    subprocess.run(make, check=True)
+    # what they share with the real code is made once, before they are at it side by side
+    programs = {str(REAL / program) for mutant in wanted for program, _ in mutant.seen_by}
+    model = str(ROOT / "tests" / "model")
+    subprocess.run(["make", "-s", f"-j{jobs}", "-C", model, *sorted(programs)], check=True)
     with ThreadPoolExecutor(jobs) as pool:
         results = []
         for result in pool.map(try_out, wanted):

@@ -67,8 +67,11 @@ typedef struct {
 struct _typeobject {
     PyObject_HEAD const char *tp_name;
     size_t tp_basicsize;
+    PyTypeObject *tp_base; /* whose methods and attributes it has too */
     destructor tp_dealloc, tp_finalize;
     traverseproc tp_traverse;
+    PyObject *(*tp_new)(PyTypeObject *, PyObject *, PyObject *);
+    PyObject *(*tp_call)(PyObject *, PyObject *, PyObject *);
     PyNumberMethods *tp_as_number;
     PyMappingMethods *tp_as_mapping;
     PyObject *(*tp_alloc)(PyTypeObject *, Py_ssize_t);
@@ -148,9 +151,10 @@ typedef struct _ts {
     int c_recursion_remaining;
     MODEL_SHARED(PyObject *, ap_atomic_ptr) async_exc; /* to be raised by the eval loop */
     MODEL_SHARED(uintptr_t, ap_atomic_u64) eval_breaker;
+    PyObject *dict;
 } PyThreadState;
 
-/* As PyThreadState_SetAsyncExc, for the thread of the explorer; a type.  Attached. */
+/* As PyThreadState_SetAsyncExc, for the thread of the explorer; a type. */
 void model_strike(int thread, PyObject *type);
 /* In setup of whatever is struck: nobody is yet. */
 void model_strike_begin(void);
@@ -162,6 +166,9 @@ PyThreadState *PyThreadState_Get(void);
 PyThreadState *PyEval_SaveThread(void);
 void PyEval_RestoreThread(PyThreadState *thread);
 unsigned long PyThread_get_thread_ident(void);
+PyObject *PyThreadState_GetDict(void); /* NULL: no memory */
+int PyDict_SetItem(PyObject *dict, PyObject *key, PyObject *value);
+void model_thread_ends(void); /* its dictionary dies.  Attached */
 
 /* In setup of whatever forks.  And os.fork, by a thread that is attached: before the child is made,
  * and as long as that takes, no other is attached, and none becomes so. */
@@ -256,7 +263,8 @@ PyObject *PyErr_GetRaisedException(void);
 void PyErr_Fetch(PyObject **type, PyObject **error, PyObject **traceback);
 void PyErr_Restore(PyObject *type, PyObject *error, PyObject *traceback);
 #define PyErr_NormalizeException(type, error, traceback) ((void)0)
-#define PyErr_ExceptionMatches(type) true /* all are an Exception */
+int PyErr_ExceptionMatches(PyObject *type);
+#define PyErr_GivenExceptionMatches(error, type) ((PyObject *)Py_TYPE(error) == (type))
 #define PyException_GetTraceback(error) ((void)(error), (PyObject *)NULL)
 #define PyException_SetTraceback(error, traceback) ((void)(error), (void)(traceback))
 /* A signal that has arrived: its handler raises, in a thread that has said so, once; or does this.
@@ -282,8 +290,9 @@ enum { METH_FASTCALL = 1, METH_KEYWORDS = 2, METH_NOARGS = 4, METH_O = 8, METH_V
 enum { METH_CLASS = 32 };
 /* op.name(), or op.name(argument) */
 PyObject *model_method(PyObject *op, const char *name, PyObject *argument);
-PyObject *PyObject_CallMethod(PyObject *op, const char *name, const char *format,
-                              PyObject *argument);
+PyObject *PyObject_CallMethod(PyObject *op, const char *name, const char *format, ...);
+PyObject *PyObject_CallMethodNoArgs(PyObject *op, PyObject *name);
+PyObject *PyUnicode_InternFromString(const char *text);        /* lives for ever */
 int PyArg_ParseTuple(PyObject *args, const char *format, ...); /* of objects */
 int PyArg_ParseTupleAndKeywords(PyObject *args, PyObject *names, const char *format, char **known,
                                 ...); /* of one, without a name */
@@ -299,6 +308,10 @@ int PyModule_AddFunctions(PyObject *module, PyMethodDef *functions);
 PyObject *model_call(const char *name, PyObject *argument);
 /* op.name */
 PyObject *model_attribute(PyObject *op, const char *name);
+PyObject *PyObject_GetAttr(PyObject *op, PyObject *name);
+/* What a file has put into the module. */
+int PyModule_AddObjectRef(PyObject *module, const char *name, PyObject *op);
+PyObject *model_module_get(const char *name);
 typedef struct {
     int slot;
     void *pfunc;
@@ -317,6 +330,7 @@ enum {
     Py_tp_doc,
     Py_tp_new,
     Py_tp_init,
+    Py_tp_call,
     Py_tp_clear,
     Py_tp_setattro,
     Py_tp_repr,
@@ -335,7 +349,6 @@ typedef struct _traceback {
 #define PyTraceBack_Check(op) ((void)(op), false)
 #define PyEval_GetFrame() ((PyFrameObject *)NULL)
 #define Py_UNUSED(name) name __attribute__((unused))
-#define PyModule_AddObjectRef(module, name, op) ((void)(module), (void)(op), 0)
 #define PyObject_TypeCheck(op, type) (Py_TYPE(op) == (type))
 #define PyType_Check(op) ((void)(op), false)
 #define PyType_IsSubtype(type, of) ((void)(type), (void)(of), false)
@@ -344,7 +357,6 @@ _Noreturn void model_absent(void);
 PyObject *model_absent_object(const void *first, ...);
 int model_absent_int(const void *first, ...);
 #define PyDict_GET_SIZE(...) model_absent_int(__VA_ARGS__)
-#define PyDict_SetItem(...) model_absent_int(__VA_ARGS__)
 #define PyErr_WriteUnraisable(op) model_absent()
 #define PyErr_Print() model_absent()
 #define PyErr_SetFromErrno(type) model_absent()
@@ -362,7 +374,6 @@ int model_absent_int(const void *first, ...);
 #define PyType_GetName(...) model_absent_object(__VA_ARGS__)
 #define PyUnicode_CompareWithASCIIString(...) model_absent_int(__VA_ARGS__)
 #define PyUnicode_FromFormat(...) model_absent_object(__VA_ARGS__)
-#define PyUnicode_InternFromString(...) model_absent_object(__VA_ARGS__)
 #define PyUnstable_Module_SetGIL(module, used) ((void)(module), 0)
 #define PyType_GenericNew NULL
 #define PyObject_GenericSetDict NULL

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "python/submit.h"
+
 #define WEAK __attribute__((weak))
 
 ap_core *crew_core;
@@ -31,6 +33,12 @@ static PyObject *log_nothing(PyObject *task) {
     return Py_None;
 }
 
+/* As the eval loop: raises what was sent to the thread. */
+static PyObject *breathe(PyObject *argument) {
+    (void)argument;
+    return Py_None;
+}
+
 void crew_attach(void) {
     (void)PyGILState_Ensure();
 }
@@ -53,6 +61,7 @@ void crew_begin_core(void) {
     ap__hooks.pending_limit_error = MODEL_PENDING_LIMIT_ERROR;
 
     ap__hooks.log_state = model_function(log_nothing);
+    ap__hooks.breathe = model_function(breathe);
 
     crew_core = model_alloc(sizeof *crew_core);
     crew_core->cpus = 1;
@@ -94,6 +103,7 @@ void crew_end(int references) {
     MODEL_CHECK(!crew_core->max_pending ||
                 (ap_u32_load_relaxed(&crew_core->pending) & 0xffff) == 0);
     Py_DECREF(ap__hooks.log_state);
+    Py_DECREF(ap__hooks.breathe);
     model_free(crew_core);
     crew_detach();
 }
@@ -147,13 +157,36 @@ bool crew_is(void *op, const char *name) {
     return answer == Py_True;
 }
 
-/* ---- fork.c, home.c, context.c, module.c: nothing of it happens here ------------ */
+/* ---- core.c, fork.c, home.c, context.c, module.c, batch.c: nothing of it happens here, but where
+ * home.c is linked */
 
 WEAK _Thread_local ap_pytask *ap__running;
-_Thread_local ap_core *ap__home;
+WEAK _Thread_local ap_core *ap__home;
 AP_THREAD_LOCAL PyObject *ap__initial_context;
 WEAK unsigned ap__forks;
-ap_atomic_u32 ap__interpreter_exiting;
+WEAK ap_atomic_u32 ap__interpreter_exiting; /* pool.c has it */
+
+WEAK void ap__home_rest(bool rests) {
+    (void)rests;
+}
+
+WEAK void ap__home_settle(void) {
+}
+
+PyTypeObject *ap__core_type;
+
+void ap__core_close(ap_core *core) {
+    (void)core;
+    model_absent();
+}
+
+PyObject *ap__pool_submit_rows(PyObject *op, PyObject *args) {
+    (void)op, (void)args;
+    model_absent();
+}
+
+void ap__context_forget(void) {
+}
 
 WEAK void ap__task_orphan(ap_pytask *task) {
     (void)task;

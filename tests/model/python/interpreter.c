@@ -179,7 +179,7 @@ void model_strike_begin(void) {
 /* In the order of the interpreter: for a moment the eval loop does not know. */
 void model_strike(int thread, PyObject *type) {
     PyThreadState *struck = &thread_states[thread];
-    MODEL_CHECK(attached && type->immortal);
+    MODEL_CHECK(type->immortal);
 #ifdef Py_GIL_DISABLED
     ap_ptr_exchange_seq_cst(&struck->async_exc, type);
     ap_u64_or_seq_cst(&struck->eval_breaker, ASYNC_EXCEPTION);
@@ -239,6 +239,21 @@ PyObject *model_newref(PyObject *op) {
     return op;
 }
 
+PyObject *PyThreadState_GetDict(void) {
+    if (!own_state()->dict)
+        own_state()->dict = PyList_New(0);
+    return own_state()->dict;
+}
+
+int PyDict_SetItem(PyObject *dict, PyObject *key, PyObject *value) {
+    (void)key;
+    return PyList_Append(dict, value);
+}
+
+void model_thread_ends(void) {
+    Py_CLEAR(own_state()->dict);
+}
+
 void PyObject_GC_Track(void *op) {
     MODEL_CHECK(attached && !((PyObject *)op)->tracked);
     ((PyObject *)op)->tracked = true;
@@ -291,8 +306,9 @@ PyTypeObject model_exceptions[] = {EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION, E
                                    EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION, EXCEPTION};
 
 PyObject *PyType_FromSpec(PyType_Spec *spec) {
-    static PyTypeObject types[5];
-    static int count;
+    static PyTypeObject types[8];
+    static size_t count;
+    MODEL_CHECK(count < sizeof types / sizeof *types);
     PyTypeObject *type = &types[count++];
     *type = (PyTypeObject){IMMORTAL, .tp_name = spec->name, .tp_basicsize = (size_t)spec->basicsize,
                            .tp_alloc = alloc, .tp_free = model_free};
@@ -303,7 +319,47 @@ PyObject *PyType_FromSpec(PyType_Spec *spec) {
             type->tp_methods = slot->pfunc;
         else if (slot->slot == Py_tp_getset)
             type->tp_getset = slot->pfunc;
+        else if (slot->slot == Py_tp_new)
+            type->tp_new = slot->pfunc;
+        else if (slot->slot == Py_tp_call)
+            type->tp_call = slot->pfunc;
     return (PyObject *)type;
+}
+
+static struct {
+    const char *name;
+    PyObject *op;
+} module_holds[8];
+
+int PyModule_AddObjectRef(PyObject *module, const char *name, PyObject *op) {
+    int i = 0;
+    (void)module;
+    while (module_holds[i].name)
+        i++;
+    MODEL_CHECK(i < 7);
+    module_holds[i].name = name;
+    module_holds[i].op = op;
+    return 0;
+}
+
+PyObject *model_module_get(const char *name) {
+    int i = 0;
+    while (strcmp(module_holds[i].name, name) != 0)
+        i++;
+    return module_holds[i].op;
+}
+
+typedef struct {
+    PyObject_HEAD const char *text;
+} name_object;
+
+PyObject *PyUnicode_InternFromString(const char *text) {
+    static name_object names[4];
+    static size_t count;
+    MODEL_CHECK(count < sizeof names / sizeof *names);
+    name_object *name = &names[count++];
+    *name = (name_object){{.ob_type = &object_type, .immortal = true}, text};
+    return (PyObject *)name;
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
@@ -434,11 +490,18 @@ PyObject *PyObject_Vectorcall(PyObject *fn, PyObject *const *args, size_t nargs,
     return PyObject_CallOneArg(fn, nargs ? args[0] : NULL);
 }
 
+static const PyMethodDef *method_of(PyTypeObject *type, const char *name) {
+    const PyMethodDef *method;
+    for (; type; type = type->tp_base)
+        for (method = type->tp_methods; method && method->ml_name; method++)
+            if (strcmp(method->ml_name, name) == 0)
+                return method;
+    model_fail("there is no method %s", name);
+}
+
 PyObject *model_method(PyObject *op, const char *name, PyObject *argument) {
-    const PyMethodDef *method = Py_TYPE(op)->tp_methods;
+    const PyMethodDef *method = method_of(Py_TYPE(op), name);
     PyObject *result, *tuple;
-    while (strcmp(method->ml_name, name) != 0)
-        method++;
     switch (method->ml_flags) {
     case METH_FASTCALL | METH_KEYWORDS:
         result =
@@ -488,20 +551,46 @@ PyObject *model_attribute(PyObject *op, const char *name) {
     return result;
 }
 
-/* Of an object whose methods are one function. */
-PyObject *PyObject_CallMethod(PyObject *op, const char *name, const char *format,
-                              PyObject *argument) {
-    (void)name;
-    MODEL_CHECK(strcmp(format, "O") == 0);
-    return PyObject_CallOneArg(op, argument);
+/* Of an object whose methods are one function, or that has some; with one object at most, and what
+ * is no object is only told. */
+PyObject *PyObject_CallMethod(PyObject *op, const char *name, const char *format, ...) {
+    PyObject *argument = NULL;
+    if (format) {
+        va_list values;
+        MODEL_CHECK(strcmp(format, "O") == 0 || strcmp(format, "OI") == 0);
+        va_start(values, format);
+        argument = va_arg(values, PyObject *);
+        va_end(values);
+    }
+    if (Py_TYPE(op) == &function_type)
+        return PyObject_CallOneArg(op, argument);
+    breathe();
+    return model_method(op, name, argument);
+}
+
+PyObject *PyObject_CallMethodNoArgs(PyObject *op, PyObject *name) {
+    return PyObject_CallMethod(op, ((name_object *)name)->text, NULL);
+}
+
+PyObject *PyObject_GetAttr(PyObject *op, PyObject *name) {
+    return model_attribute(op, ((name_object *)name)->text);
 }
 
 int PyArg_ParseTuple(PyObject *args, const char *format, ...) {
     va_list targets;
-    MODEL_CHECK(strcmp(format, "|O") == 0);
+    Py_ssize_t given = 0;
     va_start(targets, format);
-    if (PyTuple_GET_SIZE(args))
-        *va_arg(targets, PyObject **) = PyTuple_GET_ITEM(args, 0);
+    for (; *format && given < PyTuple_GET_SIZE(args); format++) {
+        if (*format == '|')
+            continue;
+        MODEL_CHECK(*format == 'O');
+        PyObject *item = PyTuple_GET_ITEM(args, given++);
+        if (format[1] == '!') {
+            MODEL_CHECK(Py_TYPE(item) == va_arg(targets, PyTypeObject *));
+            format++;
+        }
+        *va_arg(targets, PyObject **) = item;
+    }
     va_end(targets);
     return 1;
 }
@@ -569,6 +658,12 @@ void PyErr_Restore(PyObject *type, PyObject *error, PyObject *traceback) {
     MODEL_CHECK(!traceback);
     PyErr_Clear();
     raised = error;
+}
+
+int PyErr_ExceptionMatches(PyObject *type) {
+    MODEL_CHECK(raised);
+    return type == PyExc_Exception ? Py_TYPE(raised) != (PyTypeObject *)PyExc_KeyboardInterrupt
+                                   : (PyObject *)Py_TYPE(raised) == type;
 }
 
 int PyErr_CheckSignals(void) {

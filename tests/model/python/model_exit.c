@@ -107,18 +107,12 @@ static PyObject *call(PyObject *argument) {
     return Py_None;
 }
 
-static PyObject *do_nothing(PyObject *argument) {
-    (void)argument;
-    return Py_None;
-}
-
 static void setup(void) {
     static bool is_set_up;
     if (!is_set_up)
         MODEL_CHECK(ap_python_bind(NULL) == 0);
     is_set_up = true;
     crew_begin_core();
-    ap__hooks.breathe = model_function(do_nothing);
     ap_pool_options options = {.max_workers = 1, .shards = 1, .in_order = 1, .cpus = 2};
     MODEL_CHECK(ap_pool_new(&options, &crew_core->pool) == AP_OK);
     object = model_alloc(sizeof *object);
@@ -211,7 +205,6 @@ static void finish(void) {
         Py_DECREF(tasks[i]);
     }
     Py_DECREF(live_threads);
-    Py_DECREF(ap__hooks.breathe);
     model_free(object);
     ap_pool_release(crew_core->pool);
     crew_detach();

@@ -260,7 +260,6 @@ static void make_worker(PyObject *(*call)(PyObject *), PyObject *(*other_call)(P
     model_free(crew_core->pool);
     MODEL_CHECK(ap_pool_new(&options, &crew_core->pool) == AP_OK);
     ap_u32_store_relaxed(&crew_core->started, 1);
-    ap__hooks.breathe = model_function(do_nothing);
     object = model_alloc(sizeof *object);
     ((PyObject *)object)->immortal = true;
     object->core = crew_core;

@@ -52,11 +52,6 @@ static PyObject *call(PyObject *argument) {
     return results[i] = model_object();
 }
 
-static PyObject *do_nothing(PyObject *argument) {
-    (void)argument;
-    return Py_None;
-}
-
 /* Of the core; it never ends. */
 static void set_references(int count) {
 #ifdef Py_GIL_DISABLED
@@ -82,7 +77,6 @@ static void setup(void) {
         ap__worker_setup(NULL);
     is_set_up = true;
     model_strike_begin();
-    ap__hooks.breathe = model_function(do_nothing);
     crew_core->max_workers = (uint32_t)model_value(2);
     ap_u32_store_relaxed(&crew_core->started, (uint32_t)model_value(2));
     ap_u32_store_relaxed(&crew_core->leave, (uint32_t)model_value(3));
@@ -215,7 +209,6 @@ static void finish(void) {
         Py_DECREF(tasks[i]);
     }
     Py_XDECREF(object->promised);
-    Py_DECREF(ap__hooks.breathe);
     model_free(object);
     ap_pool_release(crew_core->pool);
     crew_detach();
