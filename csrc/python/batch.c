@@ -74,13 +74,15 @@ static int batch_publish(batch *self) {
     self->count = 0;
     if (!needed && ap__core_is_stranded(self->core))
         needed = 1;
-    for (; needed; needed--) { /* once in any case: it sees whether a place was given up just now */
-        if (ap__pool_start_worker(self->pool, self->core, self->waiting, count) < 0)
-            return -1;
-        if (!ap__core_is_starting_up(self->core))
+    ap_core *core = self->core;
+    while (needed) { /* once in any case: it sees whether a place was given up just now */
+        needed--;
+        code = ap__pool_start_worker(self->pool, core, self->waiting, count);
+        if (code < 0 || !ap__core_is_starting_up(core))
             break;
     }
-    return 0;
+    ap__core_lack(core, needed);
+    return code < 0 ? -1 : 0;
 }
 
 static void batch_free(batch *self) {

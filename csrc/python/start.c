@@ -9,8 +9,8 @@
  *     2  push                                      to `idled`, and looks for a task from then on
  *     3  there was none: add 1 to `started`
  *        and start a thread                     who first sees a task done that was handed over
- *     4  that is refused, and others are         c  adds 1 to `seen_idle`
- *        there: add 1 to `counted_on`
+ *     4  that is refused, or there is no         c  adds 1 to `seen_idle`
+ *        place: add 1 to `counted_on`
  *
  * - Each task has a taker.  Takers are the workers that look for a task, and the threads that a
  *   submit starts or is about to, and that have not looked.  A submit takes one for its task (1),
@@ -27,10 +27,9 @@
  *   its own, which in such turns nobody else looks at.
  * - Never more threads than max_workers: 3 is a CAS, and stops there.
  *
- * Once every thread is started none of this is touched, and the counts mean nothing any more.  If a
- * place is given up then, later submits count on nobody (home.c: lose_worker).  Not made good is a
- * submit that found no place because a start was under way that is then refused: a later task may
- * wait for a worker that is busy, although the system would give a thread by now.
+ * A batch of tasks does 1 to 4 for each of them.  Once every thread is started none of this is
+ * touched, and the counts mean nothing any more.  If a place is given up then, later submits count
+ * on nobody (home.c: lose_worker).
  *
  * Tests: tests/model/python/model_start.c, tests/test_threads.py.
  */
@@ -53,6 +52,12 @@ bool ap__core_count_on_idle(ap_core *core) {
         /* that one submit counts on one worker needs no order, only the RMW */
     } while (!ap_u64_cas_acq_rel(&core->counted_on, &counted, counted + 1));
     return true;
+}
+
+/* Whoever takes such a task owes for a taker that there never was: so that is counted on. */
+void ap__core_lack(ap_core *core, size_t tasks) {
+    if (tasks)
+        ap_u64_add_relaxed(&core->counted_on, tasks);
 }
 
 /* What has to be done is tried so often, if each time an interrupt strikes. */
@@ -96,8 +101,10 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
         /* pairs with the giving up below and in home.c: where we find no place, either its owner
          * sees our push, or we see that it has given it up */
         started = ap_u32_load_seq_cst(&core->started);
-        if (started >= core->max_workers)
+        if (started >= core->max_workers) {
+            ap__core_lack(core, 1);
             return 0;
+        }
         /* pairs with ap__core_has_no_threads: who sees the place relies on the thread, or, if that
          * is refused, on the look at the queue that follows the giving up */
     } while (!ap_u32_cas_seq_cst(&core->started, &started, started + 1));
@@ -128,8 +135,8 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
         /* pairs with ap__core_has_no_threads: who pushed before is seen by the look at the queue
          * that follows */
         *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
-        if (*others) /* step 4: whoever takes our task would owe for a thread that is not there */
-            ap_u64_add_relaxed(&core->counted_on, 1);
+        if (*others) /* else our task is not taken, but cancelled */
+            ap__core_lack(core, 1);
     } else {
         *others = 1; /* it runs all the same */
     }

@@ -24,6 +24,9 @@ PyObject *ap__pool_submit_rows(PyObject *op, PyObject *args);
 int ap__pool_start_worker(PyObject *op, ap_core *core, ap_task *const *tasks, size_t count);
 int ap__start_setup(PyObject *module);
 
+/* start.c, 4: so many tasks were pushed, or will be, that have no taker.  Attached. */
+void ap__core_lack(ap_core *core, size_t tasks);
+
 /* Whether a thread can be started for a task. */
 static inline bool ap__core_is_starting_up(ap_core *core) {
     return ap_u32_load_relaxed(&core->started) < core->max_workers;
