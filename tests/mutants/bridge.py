@@ -886,9 +886,17 @@ MUTANTS = [
     Mutant(
         "start-refused-is-not-noted",
         "python/start.c",
-        "            ap_u64_add_relaxed(&core->counted_on, 1);",
-        "            (void)0;",
+        "        if (*others) /* else our task is not taken, but cancelled */\n"
+        "            ap__core_lack(core, 1);\n",
+        "",
         (("free_start", "2 that block, 1 before, a start"),),
+    ),
+    Mutant(
+        "start-no-place-is-not-noted",
+        "python/start.c",
+        "            ap__core_lack(core, 1);\n            return 0;",
+        "            return 0;",
+        (("free_start", "1 and 1 in turn"),),
     ),
     Mutant(
         "start-ignores-idle",
@@ -1602,6 +1610,8 @@ MUTANTS = [
 
 # Changes that no execution can tell from the real code, as in catalogue.py.
 EQUIVALENT = {
+    "a batch whose start is refused lacks nothing": "batch.c is in no model: "
+    "tests/faults/test_deadlock.py, exceptions from outside at any point of submit_many",
     "OBSERVED set relaxed": "who is told that the task is done loads the state again, acquire, "
     "before it reads the outcome; entries are read in the critical section",
     "the entry of a task that was done already stays in the list": "nobody reads that list again, "

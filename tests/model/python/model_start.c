@@ -16,10 +16,12 @@
 /* values: max_workers, tasks that the first submitter waits for, of the first and of the second
  * submitter that block for ever, whether a thread is there that has a task which returns, and
  * what happens */
-enum { NOTHING, REFUSED, STRUCK };
+enum { NOTHING, REFUSED, STRUCK, NO_PLACE };
 /* REFUSED: the system refuses a thread for the first that blocks, and the next is submitted when
  * that has begun.  STRUCK: an exception is sent to the worker after the task that returns, when it
- * has the next in its hands. */
+ * has the next in its hands.  NO_PLACE: the second submitter's task returns too, the system refuses
+ * the first one a thread, so that the other perhaps finds no place; then the counts are looked at.
+ */
 static ap_core_object *object;
 static AP_THREAD_LOCAL bool refuses, strikes;
 static PyObject *pool, *returning, *blocking;
@@ -148,11 +150,12 @@ static void submits(int waiting, int count) {
 }
 
 static void submitter_1(void) {
+    refuses = model_value(5) == NO_PLACE;
     submits(model_value(1), model_value(2));
 }
 
 static void submitter_2(void) {
-    submits(0, model_value(3));
+    submits(model_value(5) == NO_PLACE, model_value(3));
 }
 
 static void work(int i) {
@@ -182,6 +185,10 @@ static void finish(void) {
     int count = model_value(2) + model_value(3);
     count = count < model_value(0) ? count : model_value(0);
     MODEL_CHECK(ap_u32_load_relaxed(&begun) == (uint32_t)count);
+    uint64_t given = ap_u64_load_relaxed(&crew_core->idled);
+    if (model_value(5) == NO_PLACE) /* as many takers as threads */
+        MODEL_CHECK(given <=
+                    ap_u64_load_relaxed(&crew_core->counted_on) + ap_u32_load_relaxed(&starts));
     model_outcome("%u", ap_u32_load_relaxed(&starts));
 }
 
@@ -203,6 +210,8 @@ const model_case model_cases[] = {
     {CASE("3 that block, 1 before", 1, 3, 0, 3, 0, 1), .stale = -1, .outcomes = "3", ONE},
 #ifdef Py_GIL_DISABLED /* with a GIL, which all wait for, they are too many */
     {CASE("1 and 1 that block, 1 before", 1, 3, 0, 1, 1, 1), .stale = -1, .outcomes = "2|3", TWO},
+    {CASE("1 and 1 in turn, 1 before, perhaps no place", 2, 2, 1, 0, 0, 1, NO_PLACE), .stale = -1,
+     .outcomes = "1|2", .threads = {submitter_1, submitter_2, worker_1}},
     {CASE("2 and 1 that block, 1 before", 1, 3, 0, 2, 1, 1), .stale = -1, .outcomes = "3", TWO},
 #endif
     {CASE("2 that block, 1 before, a start is refused", 1, 3, 0, 2, 0, 1, REFUSED), .stale = -1,
