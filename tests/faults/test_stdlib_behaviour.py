@@ -562,6 +562,22 @@ def test_threads_start_as_they_are_needed(pool_class):
     assert not any(thread.is_alive() for thread in pool._threads)
 
 
+@pytest.mark.parametrize("busy", [0, 1, 2])
+def test_who_was_taken_out_of_the_set_of_threads_is_not_waited_for(pool_class, busy):
+    """The known way round the wait: `pool._threads.clear()`."""
+    pool, gate = pool_class(2), threading.Event()
+    try:
+        with occupied(pool):
+            pass
+        futures = [pool.submit(gate.wait, 30) for _ in range(busy)]
+        pool._threads.clear()
+        at_once(pool.shutdown, timeout=10)
+        assert not any(future.done() for future in futures)
+    finally:
+        gate.set()
+    assert all(future.result(10) for future in futures)
+
+
 def test_names_and_kind_of_threads(pool_class):
     with pool_class(2, thread_name_prefix="worker") as pool, occupied(pool):
         threads = sorted(pool._threads, key=lambda thread: thread.name)
