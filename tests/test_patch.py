@@ -69,6 +69,26 @@ def test_as_a_context_manager():
     assert not is_patched()
 
 
+def test_a_block_takes_back_only_what_it_has_patched():
+    patch_stdlib()
+    with patch_stdlib():
+        assert is_patched()
+    assert is_patched()
+    unpatch_stdlib()
+    with patch_stdlib():
+        with patch_stdlib():
+            pass
+        assert is_patched()
+    assert not is_patched()
+
+
+def test_a_block_leaves_the_patch_of_another_alone():
+    with patch_stdlib():
+        unpatch_stdlib()
+        patch_stdlib()
+    assert is_patched()
+
+
 def test_an_error_in_the_block_takes_the_patch_back():
     with pytest.raises(KeyError), patch_stdlib():
         raise KeyError
