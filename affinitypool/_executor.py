@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from affinitypool._binding import core as _core
 from affinitypool._errors import ShutdownError
 from affinitypool._joining import has_ended, join_threads
+from affinitypool._private_names import PrivateNames
 from affinitypool._results import buffered_results, results_reversed
 from affinitypool._sizing import MAX_WORKERS, default_max_workers, usable_cpus
 from affinitypool._stats import PoolStats, read_stats
@@ -29,7 +30,6 @@ from affinitypool._threads import (
     check_stack_size,
     pools,
 )
-from affinitypool._work_queue import WorkQueue
 
 # By name, so that they are imported by now where imports are lazy: the C side calls what they bind.
 _BINDERS = (Task, Crew)
@@ -71,7 +71,9 @@ def _arguments(name: str, value: object) -> tuple[Any, ...]:
     return tuple(values)
 
 
-class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
+class ThreadPoolExecutor(  # type: ignore[misc]  # of what the private names are
+    PrivateNames, concurrent.futures.ThreadPoolExecutor
+):
     """A pool of worker threads; `concurrent.futures.ThreadPoolExecutor` with a hot path in C.
 
     max_workers: threads at most, 1 to 512.  None: the environment variable
@@ -180,7 +182,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._initargs = initargs
         self._stack_size = stack_size
         self._thread_name_prefix = thread_name_prefix or f"ThreadPoolExecutor-{self._counter()}"
-        self._broken: Any = False
+        self._broken = False
         self._shutdown = False
         self._shutdown_lock: Any = threading.RLock()
         self._max_pending = max_pending
@@ -206,15 +208,6 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             keeps_initial_context=self._keeps_initial_context,
             mark_broken=mark_broken,
         )
-
-    @property
-    def _threads(self) -> set[WorkerThread]:  # type: ignore[override]
-        threads: set[WorkerThread] = self._crew.threads
-        return threads
-
-    @property
-    def _work_queue(self) -> WorkQueue:  # type: ignore[override]
-        return WorkQueue(self._core)
 
     # ---- called by the C side -----------------------------------------------------------
 
@@ -249,7 +242,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if self._broken:
             cause = self._initializer_error[0] if self._initializer_error else None
             raise BrokenThreadPool(self._broken) from cause
-        if self._shutdown:
+        if self._shutdown or self._was_closed:
             raise ShutdownError("cannot schedule new futures after shutdown")
         raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
@@ -360,8 +353,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     ) -> bool:
         end = _deadline(timeout)
         core = self._core
-        self._shutdown = True
-        core.close()
+        self._shutdown = True  # which closes the core
         if cancel_futures:
             core.cancel_pending(False)
         return join_threads(self, core, end, call) if wait else has_ended(core)
@@ -392,8 +384,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         """
         end = _deadline(timeout)
         core = self._core
-        self._shutdown = True
-        core.close()
+        self._shutdown = True  # which closes the core
         core.cancel_pending(True)
         join_threads(self, core, end, f"shutdown_now(timeout={timeout})")
         cancelled: list[Task[Any]] = []

@@ -72,8 +72,8 @@ def _set_of(function: str, fs: Iterable[F]) -> set[F]:
         if not isinstance(future, Task) and not hasattr(future, "_condition"):
             kind = f"{type(future).__module__}.{type(future).__qualname__}"
             raise TypeError(
-                f"{function}() takes futures of concurrent.futures, not {kind}; what asyncio awaits "
-                f"is for asyncio.{function}()"
+                f"{function}() takes futures of concurrent.futures, not {kind}; "
+                f"asyncio's are for asyncio.{function}()"
             )
     return futures
 

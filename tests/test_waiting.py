@@ -128,9 +128,9 @@ def test_futures_of_asyncio_are_refused_at_once(one, when, state):
             future.set_result(1)
         task = one.submit(int)
         for futures in ([future], [task, future]):
-            with pytest.raises(TypeError, match=r"^wait\(\) takes .* is for asyncio.wait\(\)$"):
+            with pytest.raises(TypeError, match=r"^wait\(\) takes .* are for asyncio.wait\(\)$"):
                 wait(futures, 5, when)
-            with pytest.raises(TypeError, match=r"not _asyncio.Future; .*asyncio.as_completed\(\)$"):
+            with pytest.raises(TypeError, match=r"not _asyncio.Future; .*o.as_completed\(\)$"):
                 next(as_completed(futures, 5))
         assert task.result(10) == 0
 

@@ -476,7 +476,11 @@ late = Late()
 @pytest.mark.parametrize("where", ["global", "attribute", "cycle"])
 def test_iterators_that_are_suspended_at_the_end_say_nothing(where, foreign):
     """Neighbour: they let go of their futures when the globals of modules are None."""
-    keep = {"global": "it", "attribute": "threading.it", "cycle": "cycle = [it]; cycle.append(cycle)"}
+    keep = {
+        "global": "",
+        "attribute": "threading.it = it",
+        "cycle": "cycle = [it]; cycle.append(cycle)",
+    }
     check(
         f"""
 from concurrent.futures import Future
@@ -485,7 +489,7 @@ more = [Future()] if {foreign} else []
 it = as_completed(more + [pool.submit(time.sleep, .01) for _ in range(10)]); next(it)
 results = pool.map(time.sleep, [.01] * 20); next(results)
 buffered = pool.map(time.sleep, [.01] * 20, buffersize=5); next(buffered)
-{keep[where]}{" = it" if where == "attribute" else ""}
+{keep[where]}
 """
     )
 
