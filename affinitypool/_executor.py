@@ -94,7 +94,8 @@ class ThreadPoolExecutor(  # type: ignore[misc]  # of what the private names are
     thread_per_core: as many threads as usable CPUs; not together with max_workers.
     propagate_context: run each task in a copy of its submitter's `contextvars` context.  None:
         yes, and the variables that an initializer has set hold in it.  False: in the context of the
-        worker thread, as the stdlib's pool does.
+        worker thread, as the stdlib's pool does.  (A copy refers to the same objects: a task that
+        changes one, as `decimal`'s context, changes it for its submitter.)
     max_pending: how many tasks may be accepted and not started, at least 1; None: any number.
         A task that an idle worker is about to start counts, so as many as workers is a good least.
     on_full: what `submit` does when there are that many: "block" until one of them starts or is
