@@ -6,11 +6,30 @@ SCRIPT is a file; modules (`-m`) are not run.
 from __future__ import annotations
 
 import argparse
+import builtins
+import io
 import os
+import pkgutil
 import runpy
 import sys
+import types
 
 from affinitypool import patch_stdlib
+
+
+def _run(path: str) -> None:
+    """Run the script as the module `__main__`, which is there as long as its tasks are."""
+    if path.endswith(".pyc") or pkgutil.get_importer(path) is not None:
+        runpy.run_path(
+            path, run_name="__main__"
+        )  # an archive or a folder; that of ours is back then
+        return
+    with io.open_code(os.path.abspath(path)) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    module = types.ModuleType("__main__")
+    vars(module).update(__file__=path, __cached__=None, __builtins__=builtins)
+    sys.modules["__main__"] = module
+    exec(code, vars(module))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -29,10 +48,10 @@ def main(argv: list[str] | None = None) -> None:
     if not os.path.exists(options.script):
         parser.error(f"no such script: {options.script}")
     sys.argv = [options.script, *options.arguments]
-    if not sys.flags.safe_path:  # else the first entry is not where Python was started
+    if not sys.flags.safe_path:  # else the first entry is none of `python -m`
         sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     patch_stdlib()
-    runpy.run_path(options.script, run_name="__main__")
+    _run(options.script)
 
 
 if __name__ == "__main__":

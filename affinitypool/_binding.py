@@ -9,9 +9,27 @@ from __future__ import annotations
 import os
 import sys
 
+
+def _is_main_interpreter() -> bool:
+    if sys.version_info >= (3, 13):
+        import _interpreters
+
+        return bool(_interpreters.get_current()[0] == _interpreters.get_main()[0])
+    import _xxsubinterpreters  # type: ignore[import-not-found,unused-ignore]
+
+    return bool(_xxsubinterpreters.get_current() == _xxsubinterpreters.get_main())
+
+
+if not _is_main_interpreter():
+    raise ImportError(
+        "affinitypool cannot be imported in a sub-interpreter: its worker threads attach to "
+        "the main interpreter"
+    )
 try:
-    from affinitypool import _core as core
-except ImportError as missing:
+    import affinitypool._core as core
+except ModuleNotFoundError as missing:
+    if missing.name != "affinitypool._core":  # something that it imports
+        raise
     raise ImportError(
         "affinitypool._core is not built for this Python in "
         f"{os.path.dirname(__file__)}. If that is a "
@@ -25,24 +43,9 @@ ffi = core.ffi
 lib = core.lib
 
 
-def _is_main_interpreter() -> bool:
-    if sys.version_info >= (3, 13):
-        import _interpreters
-
-        return bool(_interpreters.get_current()[0] == _interpreters.get_main()[0])
-    import _xxsubinterpreters  # type: ignore[import-not-found,unused-ignore]
-
-    return bool(_xxsubinterpreters.get_current() == _xxsubinterpreters.get_main())
-
-
 def _bind() -> None:
     if hasattr(core, "TaskBase"):
         return
-    if not _is_main_interpreter():
-        raise ImportError(
-            "affinitypool cannot be imported in a sub-interpreter: its worker threads attach to "
-            "the main interpreter"
-        )
     if lib.ap_python_bind(ffi.cast("void *", id(core))) != 0:
         raise ImportError("affinitypool._core could not be initialised; see the error above")
 

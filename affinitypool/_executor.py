@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
-import logging
 import operator
-import sys
 import threading
 import time
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +16,8 @@ from typing import Any, TypeVar
 
 from affinitypool._binding import core as _core
 from affinitypool._errors import ShutdownError
+from affinitypool._joining import has_ended, join_threads
+from affinitypool._private_names import PrivateNames
 from affinitypool._results import buffered_results, results_reversed
 from affinitypool._sizing import MAX_WORKERS, default_max_workers, usable_cpus
 from affinitypool._stats import PoolStats, read_stats
@@ -31,14 +30,11 @@ from affinitypool._threads import (
     check_stack_size,
     pools,
 )
-from affinitypool._work_queue import WorkQueue
 
 # By name, so that they are imported by now where imports are lazy: the C side calls what they bind.
 _BINDERS = (Task, Crew)
 
 T = TypeVar("T")
-
-_logger = logging.getLogger("affinitypool")
 
 _MAX_PENDING = 2**30
 
@@ -75,7 +71,9 @@ def _arguments(name: str, value: object) -> tuple[Any, ...]:
     return tuple(values)
 
 
-class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
+class ThreadPoolExecutor(  # type: ignore[misc]  # of what the private names are
+    PrivateNames, concurrent.futures.ThreadPoolExecutor
+):
     """A pool of worker threads; `concurrent.futures.ThreadPoolExecutor` with a hot path in C.
 
     max_workers: threads at most, 1 to 512.  None: the environment variable
@@ -96,7 +94,8 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     thread_per_core: as many threads as usable CPUs; not together with max_workers.
     propagate_context: run each task in a copy of its submitter's `contextvars` context.  None:
         yes, and the variables that an initializer has set hold in it.  False: in the context of the
-        worker thread, as the stdlib's pool does.
+        worker thread, as the stdlib's pool does.  (A copy refers to the same objects: a task that
+        changes one, as `decimal`'s context, changes it for its submitter.)
     max_pending: how many tasks may be accepted and not started, at least 1; None: any number.
         A task that an idle worker is about to start counts, so as many as workers is a good least.
     on_full: what `submit` does when there are that many: "block" until one of them starts or is
@@ -184,7 +183,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         self._initargs = initargs
         self._stack_size = stack_size
         self._thread_name_prefix = thread_name_prefix or f"ThreadPoolExecutor-{self._counter()}"
-        self._broken: Any = False
+        self._broken = False
         self._shutdown = False
         self._shutdown_lock: Any = threading.RLock()
         self._max_pending = max_pending
@@ -210,15 +209,6 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             keeps_initial_context=self._keeps_initial_context,
             mark_broken=mark_broken,
         )
-
-    @property
-    def _threads(self) -> set[WorkerThread]:  # type: ignore[override]
-        threads: set[WorkerThread] = self._crew.threads
-        return threads
-
-    @property
-    def _work_queue(self) -> WorkQueue:  # type: ignore[override]
-        return WorkQueue(self._core)
 
     # ---- called by the C side -----------------------------------------------------------
 
@@ -253,7 +243,7 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         if self._broken:
             cause = self._initializer_error[0] if self._initializer_error else None
             raise BrokenThreadPool(self._broken) from cause
-        if self._shutdown:
+        if self._shutdown or self._was_closed:
             raise ShutdownError("cannot schedule new futures after shutdown")
         raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
@@ -364,11 +354,10 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
     ) -> bool:
         end = _deadline(timeout)
         core = self._core
-        self._shutdown = True
-        core.close()
+        self._shutdown = True  # which closes the core
         if cancel_futures:
             core.cancel_pending(False)
-        return self._join(core, end, call) if wait else self._has_ended(core)
+        return join_threads(self, core, end, call) if wait else has_ended(core)
 
     def drain(self, timeout: float | None = None) -> bool:
         """Take no more tasks, run all that were accepted, wait for the threads to leave.
@@ -396,10 +385,9 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
         """
         end = _deadline(timeout)
         core = self._core
-        self._shutdown = True
-        core.close()
+        self._shutdown = True  # which closes the core
         core.cancel_pending(True)
-        self._join(core, end, f"shutdown_now(timeout={timeout})")
+        join_threads(self, core, end, f"shutdown_now(timeout={timeout})")
         cancelled: list[Task[Any]] = []
         try:
             core.take_cancelled(cancelled)
@@ -436,55 +424,6 @@ class ThreadPoolExecutor(_core.PoolBase, concurrent.futures.ThreadPoolExecutor):
             self.shutdown(wait=True, cancel_futures=True)
         else:
             self.shutdown(wait=True)
-
-    def _has_ended(self, core: Any) -> bool:
-        return core.wait_quiet(0) if not core.is_home() else False
-
-    def _join(self, core: Any, end: float | None, call: str) -> bool:
-        """Wait until all has ended; False if the time has passed, or if this is a worker."""
-        me = threading.get_ident()
-        if core.is_home() or any(t.ident == me and t.is_alive() for t in set(self._threads)):
-            return False
-        joined: set[WorkerThread] = set()
-        delay = 0.0
-        while core is self._core:  # else a signal handler has forked: all reads as cancelled
-            threads = set(self._threads)
-            # a submit that was accepted before may be about to start a thread, which is waited
-            # for; but not if it is a submit of this thread, which this call then interrupts
-            interrupts = _core.is_starting()
-            for thread in threads - joined:
-                if interrupts and not thread.has_begun():
-                    continue
-                if not thread.join_until(end):
-                    self._log_running(call)
-                    return False
-            joined = threads
-            # threads that were replaced hold no place among the started
-            held = sum(thread.replacement is None and not thread.is_lost() for thread in joined)
-            settled = core.started <= held and (core.started or not core.pending)
-            if self._threads == joined and (settled or interrupts):
-                return bool(settled)
-            if end is not None and time.monotonic() >= end:
-                self._log_running(call)
-                return False
-            time.sleep(delay)
-            delay = min(0.01, 2 * delay or 0.0001)
-        return True
-
-    def _log_running(self, call: str) -> None:
-        """Log which workers still run after the call, and where they are."""
-        frames = sys._current_frames()
-        for thread in sorted(self._threads, key=lambda thread: thread.name):
-            if not thread.is_busy():
-                continue
-            frame = frames.get(thread.ident or 0)
-            stack = "".join(traceback.format_stack(frame)) if frame else "  (no Python code)\n"
-            _logger.warning(
-                "worker thread %s still runs after %s:\n%s",
-                thread.name,
-                call,
-                stack.rstrip(),
-            )
 
     def stats(self) -> PoolStats:
         """Return a snapshot of the pool's counters."""

@@ -76,7 +76,8 @@ class Crew:
     """What the worker threads of one core share.  It refers to no pool, so that one can be dropped.
 
     stillborn: how many threads in turn ended before they could work.
-    threads: those that were started and not told not to run; the pool's `_threads`.
+    launched: those that were started and not told not to run.
+    threads: the same; the pool's `_threads`, out of which users may take some.
     daemon: they do not keep the interpreter from exiting.
     keeps_initial_context: what an initializer sets holds for tasks with contexts of their own.
     broken: an initializer has failed.
@@ -88,6 +89,7 @@ class Crew:
         "core",
         "daemon",
         "keeps_initial_context",
+        "launched",
         "mark_broken",
         "stack_size",
         "stillborn",
@@ -110,6 +112,7 @@ class Crew:
         self.broken = False
         self.mark_broken = mark_broken
         self.stillborn = 0
+        self.launched: set[WorkerThread] = set()
         self.threads: set[WorkerThread] = set()
 
     def make(
@@ -118,9 +121,14 @@ class Crew:
         """Make one more thread, to be launched."""
         return WorkerThread(self, name, initializer, initargs)
 
+    def forget(self, thread: WorkerThread) -> None:
+        """It was told not to run, or another has its place."""
+        self.launched.discard(thread)
+        self.threads.discard(thread)
+
     def let_joiners_go(self) -> None:
         """In a forked child, which has none of the threads."""
-        for thread in self.threads.copy():
+        for thread in self.launched.copy():
             thread.let_joiners_go()
 
     def replace(
@@ -130,9 +138,9 @@ class Crew:
 
         Whatever ended that one may strike here too; so it is tried several times.
         """
-        for old in self.threads.copy():
+        for old in self.launched.copy():
             if old.replacement is not None and not old.is_alive():
-                self.threads.discard(old)  # others count as started: see _join
+                self.forget(old)  # others count as started: see holds_place
         failure: BaseException | None = None
         self.stillborn += 1
         refusals = 0 if self.stillborn < _STILLBORN_MOST else len(_RETRY_DELAYS)
@@ -183,6 +191,7 @@ class WorkerThread(threading.Thread):
         core, stack_size = crew.core, crew.stack_size
         try:
             crew.threads.add(self)
+            crew.launched.add(self)
             _live[self] = core
             if _core.is_exiting():  # then nobody may have seen this one: see _at_exit
                 _close_at_exit(self, core)
@@ -206,7 +215,7 @@ class WorkerThread(threading.Thread):
         """Keep the thread from running, if it does not yet; return whether it never will."""
         if not self._fate.cancel():
             return False
-        self._crew.threads.discard(self)
+        self._crew.forget(self)
         _live.pop(self, None)
         threading._limbo.pop(self, None)  # type: ignore[attr-defined]
         self.let_joiners_go()
@@ -228,6 +237,10 @@ class WorkerThread(threading.Thread):
         if self._guard is not None and self._guard.is_lost():
             return True
         return self._gone.done() and self._gone.result() is True  # by the guard: see home.c
+
+    def holds_place(self) -> bool:
+        """Return whether it is one of those that its core counts as started."""
+        return self.replacement is None and not self.is_lost() and not self._fate.cancelled()
 
     def is_alive(self) -> bool:
         """Return whether the thread runs."""

@@ -26,6 +26,7 @@ class _Collector:
     """Collects futures as they end.  No lock of a future is held while Python code runs."""
 
     def __init__(self) -> None:
+        self._task = Task  # a suspended as_completed ends with the interpreter, without globals
         self._completions = core.Completions()
         self.get = self._completions.get
         self._post = self._completions.post
@@ -41,7 +42,7 @@ class _Collector:
 
     def unwatch(self, future: Future[Any]) -> None:
         """Take one `watch` back."""
-        if isinstance(future, Task):
+        if isinstance(future, self._task):
             self._completions.unwatch(future)
             return
         with future._condition:
@@ -63,10 +64,18 @@ def _run_inline(future: Future[Any]) -> bool:
 
 
 def _set_of(function: str, fs: Iterable[F]) -> set[F]:
-    """Return the futures; TypeError for one future, the likely mistake."""
+    """Return the futures; TypeError for the likely mistakes: one future, asyncio's futures."""
     if isinstance(fs, Future):
         raise TypeError(f"{function}() takes an iterable of futures, not a {type(fs).__name__}")
-    return set(fs)
+    futures = set(fs)
+    for future in futures:
+        if not isinstance(future, Task) and not hasattr(future, "_condition"):
+            kind = f"{type(future).__module__}.{type(future).__qualname__}"
+            raise TypeError(
+                f"{function}() takes futures of concurrent.futures, not {kind}; "
+                f"asyncio's are for asyncio.{function}()"
+            )
+    return futures
 
 
 def _failed(future: Future[Any]) -> bool:
@@ -80,7 +89,8 @@ def wait(
 ) -> DoneAndNotDone[F]:
     """Wait for futures; return the named tuple of sets `(done, not_done)`.
 
-    fs: tasks of any pool and futures of any kind; duplicates count once.
+    fs: tasks of any pool and futures of `concurrent.futures`, of any kind; duplicates count once.
+        TypeError for others: asyncio's are for `asyncio.wait`.
     timeout: seconds, None for no limit.  When it has passed, what is done is returned.
     return_when: ALL_COMPLETED, FIRST_COMPLETED, or FIRST_EXCEPTION (all done, or one failed).
 
@@ -148,7 +158,7 @@ def _wait(futures: set[F], timeout: float | None, return_when: str) -> None:
 def as_completed(fs: Iterable[F], timeout: float | None = None) -> Iterator[F]:
     """Iterate over futures as they end; each is yielded once and then let go of.
 
-    fs: tasks of any pool and futures of any kind; duplicates count once.
+    fs: as `wait` takes them.
     timeout: seconds from the first `next`, None for no limit; TimeoutError when it has passed.
 
     In a worker thread it runs tasks of that worker's own pool that have not started itself.

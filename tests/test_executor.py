@@ -16,6 +16,7 @@ import affinitypool
 from affinitypool import (
     MAX_WORKERS,
     AffinityPoolError,
+    BrokenThreadPool,
     PoolStats,
     ShutdownError,
     SubmitError,
@@ -467,6 +468,41 @@ def test_a_cancelled_task_is_not_handed_out(one):
         first, second = one.submit(int), one.submit(abs, -1)
         first.cancel()
         assert one._work_queue.get_nowait().future is second
+
+
+def test_a_work_queue_that_is_assigned_is_refused_and_says_what_to_do():
+    """A known way to bound the backlog of the stdlib's pool."""
+
+    class Bounded(ThreadPoolExecutor):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self._work_queue = queue.Queue(5)
+
+    with pytest.raises(AttributeError, match=r"ThreadPoolExecutor\(max_pending=n\) bounds it$"):
+        Bounded(1)
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(AttributeError, match="max_pending"):
+            pool._work_queue = queue.Queue(5)
+        assert pool.submit(abs, -1).result(10) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("_shutdown", ShutdownError), ("_broken", BrokenThreadPool)]
+)
+def test_a_private_name_that_is_assigned_releases_a_blocked_submit(name, error):
+    with ThreadPoolExecutor(1, max_pending=1) as pool, occupied(pool):
+        pool.submit(int)
+        setter = threading.Timer(0.05, setattr, [pool, name, True])
+        setter.start()
+        with pytest.raises(error):
+            pool.submit(int)
+
+
+def test_a_pool_that_was_shut_down_is_not_opened_by_a_private_name(one):
+    one.shutdown()
+    one._shutdown = False
+    with pytest.raises(ShutdownError, match=r"^cannot schedule new futures after shutdown$"):
+        one.submit(int)
 
 
 def test_attributes_stay_on_a_pool(one):

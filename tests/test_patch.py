@@ -5,8 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 import concurrent.futures.thread
 import os
+import py_compile
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import _base
 
 import pytest
@@ -69,6 +71,26 @@ def test_as_a_context_manager():
     assert not is_patched()
 
 
+def test_a_block_takes_back_only_what_it_has_patched():
+    patch_stdlib()
+    with patch_stdlib():
+        assert is_patched()
+    assert is_patched()
+    unpatch_stdlib()
+    with patch_stdlib():
+        with patch_stdlib():
+            pass
+        assert is_patched()
+    assert not is_patched()
+
+
+def test_a_block_leaves_the_patch_of_another_alone():
+    with patch_stdlib():
+        unpatch_stdlib()
+        patch_stdlib()
+    assert is_patched()
+
+
 def test_an_error_in_the_block_takes_the_patch_back():
     with pytest.raises(KeyError), patch_stdlib():
         raise KeyError
@@ -129,14 +151,14 @@ def test_patching_before_concurrent_futures_was_used():
 # ---- python -m affinitypool run
 
 
-def run_module(*args, cwd=ROOT):
+def run_module(*args, cwd=ROOT, options=(), path=()):
     return subprocess.run(
-        [sys.executable, "-m", "affinitypool", *args],
+        [sys.executable, *options, "-m", "affinitypool", *args],
         capture_output=True,
         text=True,
         timeout=20,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, path), str(ROOT)])},
     )
 
 
@@ -211,6 +233,101 @@ def test_pending_tasks_of_a_script_run(script):
         ),
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "1 / 0"])
+def test_pending_tasks_find_their_script_in_main(script, end):
+    """Also when it has ended: what they import, look up and pickle there."""
+    path = script(
+        "import concurrent.futures, pickle, sys, time\n"
+        "from affinitypool._binding import core\n"
+        "def task():\n"
+        "    while not core.is_exiting(): time.sleep(0.001)\n"
+        "    import __main__\n"
+        "    print(__main__.value, __main__.__file__, __main__.task is task)\n"
+        "    print(pickle.loads(pickle.dumps(task)) is task, vars(__main__) is globals())\n"
+        "pool = concurrent.futures.ThreadPoolExecutor(1)\n"
+        "pool.submit(task).add_done_callback(lambda done: done.result())\n"
+        f"value = 5\n{end}\n"
+    )
+    done = run_module("run", path)
+    assert done.stdout == f"5 {path} True\nTrue True\n"
+    assert done.returncode == (3 if "exit" in end else 1 if end else 0)
+    assert ("ZeroDivisionError" in done.stderr) == (end == "1 / 0")
+
+
+def test_a_script_sees_and_shows_what_it_does_without_us(script):
+    """No name of ours in its module; the same traceback, from the script on."""
+    path = script("print(__name__, __builtins__, *sorted(globals()), sep='\\n')\n'1'.no\n")
+    done = run_module("run", path)
+    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=20)
+    names, usual = done.stdout.splitlines(), plain.stdout.splitlines()
+    assert names[:2] == usual[:2]
+    assert set(names) - set(usual) <= {"__cached__"}  # which newer ones leave out
+    lines = plain.stderr.splitlines()[1:]
+    assert done.stderr.splitlines()[-len(lines) :] == lines
+
+
+@pytest.mark.parametrize("text", [b"def f(:\n", b"x = '\xff'\n"])
+def test_a_script_that_does_not_compile_is_named(tmp_path, text):
+    path = tmp_path / "script.py"
+    path.write_bytes(text)
+    done = run_module("run", str(path))
+    assert done.returncode == 1
+    assert "SyntaxError" in done.stderr
+    assert str(path) in done.stderr
+
+
+def test_no_future_statement_of_ours_holds_in_a_script(script):
+    done = run_module("run", script("def f(x: 1 + 1): ...\nprint(f.__annotations__)\n"))
+    assert (done.stdout, done.stderr) == ("{'x': 2}\n", "")
+
+
+def test_a_script_in_another_encoding(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_bytes(b"# -*- coding: latin-1 -*-\nprint(ascii('\xe4'))\n")
+    assert run_module("run", str(path)).stdout == "'\\xe4'\n"
+
+
+@pytest.mark.parametrize("option", ["-P", "PYTHONSAFEPATH"])
+def test_a_safe_path_is_left_alone(script, tmp_path, monkeypatch, option):
+    """What is beside the script is not found then, and what PYTHONPATH names is."""
+    (tmp_path / "beside.py").write_text("value = 5\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "named.py").write_text("value = 6\n")
+    path = script("import sys\nimport named\nprint(sys.path)\nimport beside\n")
+    if option != "-P":
+        monkeypatch.setenv(option, "1")
+    options = [option] if option == "-P" else []
+    done = run_module("run", path, options=options, path=[folder])
+    plain = subprocess.run(
+        [sys.executable, *options, path],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+    )
+    assert "No module named 'beside'" in plain.stderr
+    assert "No module named 'beside'" in done.stderr
+    assert done.stdout == plain.stdout
+
+
+@pytest.mark.parametrize("kind", ["archive", "folder", "compiled"])
+def test_what_python_runs_beside_sources_is_run(script, tmp_path, kind):
+    path = script("import sys\nprint(__name__, len(sys.argv))\nsys.exit(4)\n")
+    if kind == "compiled":
+        target = py_compile.compile(path, str(tmp_path / "script.pyc"))
+    elif kind == "folder":
+        target = str(tmp_path / "folder")
+        os.mkdir(target)
+        os.rename(path, os.path.join(target, "__main__.py"))
+    else:
+        target = str(tmp_path / "app.pyz")
+        with zipfile.ZipFile(target, "w") as archive:
+            archive.write(path, "__main__.py")
+    done = run_module("run", target, "a")
+    assert (done.returncode, done.stdout, done.stderr) == (4, "__main__ 2\n", "")
 
 
 @pytest.mark.parametrize("args", [(), ("run",), ("walk", "x"), ("run", "/no/such/script.py")])

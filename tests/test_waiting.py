@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import math
 import sys
@@ -114,6 +115,35 @@ def test_a_future_where_futures_are_expected_is_named(one):
         wait(task)
     with pytest.raises(TypeError, match=r"^as_completed\(\) takes .* of futures, not a Future$"):
         next(as_completed(Future()))
+
+
+@every_when
+@pytest.mark.parametrize("state", ["pending", "done"])
+def test_futures_of_asyncio_are_refused_at_once(one, when, state):
+    """The loop that would end them is the one that the wait would block."""
+
+    async def main():
+        future = asyncio.get_running_loop().create_future()
+        if state == "done":
+            future.set_result(1)
+        task = one.submit(int)
+        for futures in ([future], [task, future]):
+            with pytest.raises(TypeError, match=r"^wait\(\) takes .* are for asyncio.wait\(\)$"):
+                wait(futures, 5, when)
+            with pytest.raises(TypeError, match=r"not _asyncio.Future; .*o.as_completed\(\)$"):
+                next(as_completed(futures, 5))
+        assert task.result(10) == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("thing", [None, 5, abs])
+def test_what_is_no_future_is_refused(one, thing):
+    for things in ([thing], {one.submit(int), thing}):
+        with pytest.raises(TypeError, match=r"^wait\(\) takes futures of concurrent.futures, not "):
+            wait(things)
+        with pytest.raises(TypeError, match=r"^as_completed\(\) takes futures of concurrent.fu"):
+            next(as_completed(things))
 
 
 @pytest.mark.parametrize("when", ["ALL", None, 3])

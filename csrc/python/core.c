@@ -239,7 +239,7 @@ static PyObject *core_leave(PyObject *op, void *Py_UNUSED(closure)) {
 
 static PyObject *core_started(PyObject *op, void *Py_UNUSED(closure)) {
     /* acquire pairs with who gives a place up (home.c, start.c): orders its end before our look at
-     * what is pending, in _join of _executor.py */
+     * what is pending, in _joining.py */
     return PyLong_FromUnsignedLong(ap_u32_load_acquire(&((ap_core_object *)op)->core->started));
 }
 

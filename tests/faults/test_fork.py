@@ -1659,7 +1659,7 @@ def test_fork_while_main_joins_a_thread_in_its_last_lines(call, monkeypatch):
 
     pool.shutdown(wait=False)
     assert left.wait(10)
-    files = ["_executor.py", "_threads.py"]
+    files = ["_joining.py", "_threads.py"]
     with forks.going_on_in_both(), struck_when_blocked(files, handler):
         thread.join() if call == "join" else getattr(pool, call)()
         if os.getpid() != forks.parent:

@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from helpers import check_python, eventually, occupied
+from helpers import at_once, check_python, eventually, occupied
 
 import affinitypool
 from affinitypool import (
@@ -608,6 +608,78 @@ def test_a_limit_counts_for_a_thread_that_starts_slowly(monkeypatch, gate):
     assert tasks[0].result(0) == 1
 
 
+# ---- threads that users have taken out of `_threads`, which are not waited for
+
+
+@pytest.mark.parametrize("call", LIMITED)
+@pytest.mark.parametrize("limit", [None, 20])
+def test_threads_that_were_taken_out_are_no_reason_to_wait(caplog, call, limit):
+    """Idle ones that were, and have left since."""
+    pool = ThreadPoolExecutor(2)
+    with occupied(pool):
+        pass
+    threads = set(pool._threads)
+    pool._threads.clear()
+    pool.shutdown(wait=False)
+    for thread in threads:
+        thread.join(10)
+    (result,) = at_once(lambda: LIMITED[call](pool, limit), timeout=10)
+    assert result == ([] if call == "shutdown_now" else True)
+    assert reports(caplog) == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_shutdown_says_that_not_all_has_ended_where_it_did_not_wait(gate, workers):
+    """What it has returned True for has ended, all the same."""
+    pool = ThreadPoolExecutor(workers)
+    with occupied(pool):
+        pass
+    tasks = [pool.submit(gate.wait, 30) for _ in range(2 * workers)]
+    threads = set(pool._threads)
+    pool._threads.clear()
+    assert at_once(pool.shutdown, timeout=10) == [False]
+    assert not any(task.done() for task in tasks)
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert pool.shutdown() is True
+    assert all(task.result(0) for task in tasks)
+
+
+def test_threads_that_start_after_others_were_taken_out_are_waited_for(gate):
+    pool = ThreadPoolExecutor(2)
+    assert pool.submit(int).result(10) == 0
+    (idle,) = pool._threads
+    pool._threads.clear()
+    busy = [pool.submit(gate.wait, 30) for _ in range(2)]
+    assert eventually(lambda: all(task.running() for task in busy))
+    (thread,) = pool._threads
+    assert thread is not idle
+    assert pool.shutdown(timeout=0.05) is False
+    gate.set()
+    pool.shutdown()
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_thread_that_was_taken_out_and_replaced_counts_for_its_replacement(one, gate, when):
+    """Neighbour: its replacement is in the set, and is waited for."""
+    assert one.submit(int).result(10) == 0
+    (dead,) = one._threads
+    if when == "before":
+        one._threads.clear()
+    one._core.fault_end_workers(1)
+    assert eventually(lambda: (one.submit(int).result(10), dead.replacement)[1])
+    dead.join(10)
+    one._threads.discard(dead)
+    task = one.submit(gate.wait, 30)
+    assert eventually(task.running)
+    assert one.shutdown(timeout=0.05) is False
+    gate.set()
+    assert one.shutdown(timeout=10) is True
+    assert task.done()
+
+
 # ---- drain
 
 
@@ -818,7 +890,7 @@ def test_the_next_shutdown_now_returns_what_an_interrupted_one_cancelled(one, mo
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(ThreadPoolExecutor, "_join", interrupted)
+            patch.setattr(affinitypool._executor, "join_threads", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 one.shutdown_now()
         assert all(task.cancelled() for task in tasks)

@@ -23,7 +23,7 @@ from helpers import (
     run_python,
 )
 
-from affinitypool import ThreadPoolExecutor, wait
+from affinitypool import BrokenThreadPool, ThreadPoolExecutor, wait
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -560,6 +560,57 @@ def test_threads_start_as_they_are_needed(pool_class):
         assert len(pool._threads) == 3
     pool.shutdown()
     assert not any(thread.is_alive() for thread in pool._threads)
+
+
+@pytest.mark.parametrize("busy", [0, 1, 2])
+def test_who_was_taken_out_of_the_set_of_threads_is_not_waited_for(pool_class, busy):
+    """The known way round the wait: `pool._threads.clear()`."""
+    pool, gate = pool_class(2), threading.Event()
+    try:
+        with occupied(pool):
+            pass
+        futures = [pool.submit(gate.wait, 30) for _ in range(busy)]
+        pool._threads.clear()
+        at_once(pool.shutdown, timeout=10)
+        assert not any(future.done() for future in futures)
+    finally:
+        gate.set()
+    assert all(future.result(10) for future in futures)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"),
+    [
+        ("_shutdown", True, RuntimeError, "cannot schedule new futures after shutdown"),
+        ("_broken", "a reason", BrokenThreadPool, "a reason"),
+        ("_broken", True, BrokenThreadPool, "True"),
+    ],
+)
+@pytest.mark.parametrize("pending", [0, 5])
+def test_submits_are_refused_once_a_private_name_was_assigned(
+    pool_class, name, value, error, words, pending
+):
+    """What was accepted before is run, and the pool can be shut down."""
+    pool, gate = pool_class(1), threading.Event()
+    futures = [pool.submit(gate.wait, 20) for _ in range(pending)]
+    setattr(pool, name, value)
+    assert getattr(pool, name) is value
+    with pytest.raises(error) as refused:
+        pool.submit(int)
+    assert str(refused.value) == words
+    gate.set()
+    pool.shutdown()
+    assert all(future.result(0) for future in futures)
+    assert getattr(pool, name) is value
+
+
+@pytest.mark.parametrize("name", ["_shutdown", "_broken"])
+def test_private_names_that_are_assigned_what_they_are(pool_class, name):
+    pool = pool_class(1)
+    setattr(pool, name, False)
+    assert pool.submit(abs, -1).result(10) == 1
+    assert getattr(pool, name) is False
+    pool.shutdown()
 
 
 def test_names_and_kind_of_threads(pool_class):
