@@ -268,7 +268,11 @@ def test_an_entry_that_dies_in_its_thread_gives_the_place_up():
     assert gone.result(10) is True
     assert fate.running()
     assert it.started == 0
-    core.Entry(it, Task(), Task(), abs)  # in its maker's thread: the start failed, who sees to it
+    with pytest.raises(TypeError):  # in its maker's: the start failed, who sees to it
+        abs(core.Entry(it, Task(), Task(), abs))
+    assert it.started == 0
+    it.started_add(1)
+    core.Entry(it, Task(), Task(), abs)  # there too, and no failure: the thread had its own
     assert it.started == 0
 
 
