@@ -136,9 +136,8 @@ FAULTS = [
     Fault(
         "an entry that dies keeps the place",
         "python/home.c",
-        "    if (self->maker != PyThread_get_thread_ident() && ap__task_start(self->fate)) {\n",
-        "    if (self->maker != PyThread_get_thread_ident() &&\n"
-        '        !ap_planted("an entry that dies keeps the place") &&\n'
+        "    if (!unstarted && ap__task_start(self->fate)) {\n",
+        '    if (!unstarted && !ap_planted("an entry that dies keeps the place") &&\n'
         "        ap__task_start(self->fate)) {\n",
         "tests/test_core_binding.py::test_an_entry_that_dies_in_its_thread_gives_the_place_up",
         {"debug": r"TimeoutError"},
