@@ -31,7 +31,7 @@
  * touched, and the counts mean nothing any more.  If a place is given up then, later submits count
  * on nobody (home.c: lose_worker).
  *
- * Tests: tests/model/python/model_start.c, tests/test_threads.py.
+ * Tests: tests/model/python/model_start.c, tests/faults/test_points.py, tests/test_threads.py.
  */
 #include "submit.h"
 

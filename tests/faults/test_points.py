@@ -360,6 +360,33 @@ def test_what_is_decided_while_a_worker_holds_a_task_stays_decided():
     )
 
 
+@hands_over
+def test_nobody_counts_on_a_worker_with_a_task_in_its_hands():
+    """It is idle when it has said so, and finds the task of a submit that took it for busy; the
+    thread that this one starts finds nothing.  That is one worker for what comes next, not two."""
+    check_points(
+        """
+    class Pool(ThreadPoolExecutor):
+        def _make_worker(self, crew, number):
+            if number == 1:
+                ends.let_go()
+                found.reached()
+            return super()._make_worker(crew, number)
+    pool = Pool(3)
+    barrier = threading.Barrier(3)
+    with hold("handover-published") as ends, hold("worker-found") as found:
+        first = pool.submit(int)  # kept, so that it is handed over
+        ends.reached()
+        tasks = [pool.submit(barrier.wait, WAIT)]
+        parked(pool, 1)
+        tasks += [pool.submit(barrier.wait, WAIT) for _ in range(2)]
+        found.let_go()
+        assert sorted(task.result(WAIT) for task in tasks) == [0, 1, 2]
+    pool.shutdown()
+    """
+    )
+
+
 def test_a_worker_that_waits_runs_what_another_holds_in_its_hands():
     """Started inline by the one, dropped by the other: once."""
     check_points(
