@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import concurrent.futures
 import importlib.util
 import re
@@ -10,7 +11,7 @@ import time
 import weakref
 
 import pytest
-from helpers import ROOT, check_python, eventually
+from helpers import HAS_GIL, ROOT, check_python, eventually
 
 import affinitypool
 from affinitypool import Task, ThreadPoolExecutor
@@ -211,7 +212,7 @@ def test_completions_watch_tasks_only(one):
 def test_bases_follow_the_stdlib():
     assert issubclass(core.PoolBase, object)
     assert affinitypool.Task.__mro__[1:3] == (core.TaskBase, concurrent.futures.Future)
-    assert ThreadPoolExecutor.__mro__[2] is core.PoolBase
+    assert ThreadPoolExecutor.__mro__[1] is core.PoolBase
 
 
 def test_one_bind_is_enough():
@@ -268,12 +269,14 @@ def test_an_entry_that_dies_in_its_thread_gives_the_place_up():
     assert gone.result(10) is True
     assert fate.running()
     assert it.started == 0
-    with pytest.raises(TypeError):  # in its maker's: the start failed, who sees to it
-        abs(core.Entry(it, Task(), Task(), abs))
+    with pytest.raises(TypeError):  # in its maker's thread: the start fails, who sees to it
+        _thread.start_new_thread(core.Entry(it, Task(), Task(), abs), None)
     assert it.started == 0
-    it.started_add(1)
-    core.Entry(it, Task(), Task(), abs)  # there too, and no failure: the thread had its own
-    assert it.started == 0
+    if not HAS_GIL:  # the maker lets go last: it was started, as nothing is raised
+        it.started_add(1)
+        core.Entry(it, Task(), gone := Task(), abs)
+        assert gone.result(10) is True
+        assert it.started == 0
 
 
 def test_a_core_lets_go_of_what_it_has_collected():
@@ -283,34 +286,3 @@ def test_a_core_lets_go_of_what_it_has_collected():
     death = weakref.ref(task)
     del it, task
     assert death() is None
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("missing", "affinitypool._core is not built for this Python in "),
-        ("no library", "_core.so: "),
-        ("it imports what is not there", "No module named 'not_there'"),
-    ],
-)
-def test_a_core_that_cannot_be_imported_says_why(tmp_path, how, words):
-    package = tmp_path / "affinitypool"
-    package.mkdir()
-    for file in (ROOT / "affinitypool").glob("*.py"):
-        (package / file.name).write_bytes(file.read_bytes())
-    if how == "no library":
-        (package / "_core.so").write_bytes(b"no library")
-    elif how != "missing":
-        (package / "_core.py").write_text("import not_there\n")
-    out = check_python(
-        """
-        try:
-            import affinitypool
-        except ImportError as error:
-            print(error)
-        """,
-        PYTHONPATH=str(tmp_path),
-        options=("-P",),
-    )
-    assert words in out
-    assert ("is not built" in out) == (how == "missing")

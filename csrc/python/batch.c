@@ -74,15 +74,17 @@ static int batch_publish(batch *self) {
     self->count = 0;
     if (!needed && ap__core_is_stranded(self->core))
         needed = 1;
-    ap_core *core = self->core;
-    while (needed) { /* once in any case: it sees whether a place was given up just now */
+    code = 0;
+    while (needed && code == 0) {
         needed--;
-        code = ap__pool_start_worker(self->pool, core, self->waiting, count);
-        if (code < 0 || !ap__core_is_starting_up(core))
+        code = ap__pool_start_worker(self->pool, self->core, self->waiting, count);
+        /* not before: it sees whether a place was given up just now */
+        if (!ap__core_is_starting_up(self->core))
             break;
     }
-    ap__core_lack(core, needed);
-    return code < 0 ? -1 : 0;
+    if (!ap__core_has_no_threads(self->core)) /* else the rest are cancelled */
+        ap__core_lack(self->core, needed);
+    return code;
 }
 
 static void batch_free(batch *self) {

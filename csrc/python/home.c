@@ -12,8 +12,8 @@
  * Before the guard is in place there is the entry, which the interpreter calls as the thread's
  * function.  If memory runs out on the way to that call, the entry dies without having been called,
  * in the new thread or, without a GIL, where the maker lets go of it last; and gives the place up.
- * Not if the maker raises just then that the thread did not start, which start.c hears of.  From
- * the start to the end nothing here that has to happen allocates.
+ * (Where the thread did not start, start.c does.)  From the start to the end nothing here that has
+ * to happen allocates.
  *
  *     starter (start.c, _threads.py)              new thread
  *     1  `started` + 1, seq_cst                   a  called, or the entry dies: CAS the fate from
@@ -212,8 +212,13 @@ static PyObject *entry_call(PyObject *op, PyObject *Py_UNUSED(args), PyObject *P
 static void entry_dealloc(PyObject *op) {
     entry *self = (entry *)op;
     PyTypeObject *type = Py_TYPE(op);
-    /* in the maker, as it is raised that the thread did not start: start.c gives the place up */
-    bool unstarted = self->maker == PyThread_get_thread_ident() && PyErr_Occurred();
+    /* in the maker: the thread did not start, and the maker hears of it */
+    bool unstarted = self->maker == PyThread_get_thread_ident();
+#ifdef Py_GIL_DISABLED
+    /* by an exception, with which the arguments of the call that failed die; without one it did
+     * start, and died before the maker let go */
+    unstarted = unstarted && PyErr_Occurred();
+#endif
     if (!unstarted && ap__task_start(self->fate)) {
         PyObject *error_type, *error, *traceback;
         PyErr_Fetch(&error_type, &error, &traceback);

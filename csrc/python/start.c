@@ -9,8 +9,8 @@
  *     2  push                                      to `idled`, and looks for a task from then on
  *     3  there was none: add 1 to `started`
  *        and start a thread                     who first sees a task done that was handed over
- *     4  that is refused, or there is no         c  adds 1 to `seen_idle`
- *        place: add 1 to `counted_on`
+ *     4  there is no place, or that is           c  adds 1 to `seen_idle`
+ *        refused: add 1 to `counted_on`
  *
  * - Each task has a taker.  Takers are the workers that look for a task, and the threads that a
  *   submit starts or is about to, and that have not looked.  A submit takes one for its task (1),
@@ -126,6 +126,7 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
         PyErr_SetString(PyExc_RuntimeError, "the pool was forked in the middle of a submit");
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
+    bool interrupted = !PyErr_GivenExceptionMatches(type, PyExc_Exception);
     bool refused = !thread || is_refused(thread);
     Py_XDECREF(thread);
     int code = -1;
@@ -135,7 +136,7 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
         /* pairs with ap__core_has_no_threads: who pushed before is seen by the look at the queue
          * that follows */
         *others = ap_u32_sub_seq_cst(&core->started, 1) - 1;
-        if (*others) /* else our task is not taken, but cancelled */
+        if (*others || interrupted) /* else our task is not taken, but cancelled */
             ap__core_lack(core, 1);
     } else {
         *others = 1; /* it runs all the same */

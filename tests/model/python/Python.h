@@ -264,7 +264,7 @@ void PyErr_Fetch(PyObject **type, PyObject **error, PyObject **traceback);
 void PyErr_Restore(PyObject *type, PyObject *error, PyObject *traceback);
 #define PyErr_NormalizeException(type, error, traceback) ((void)0)
 int PyErr_ExceptionMatches(PyObject *type);
-#define PyErr_GivenExceptionMatches(error, type) ((PyObject *)Py_TYPE(error) == (type))
+int PyErr_GivenExceptionMatches(PyObject *error, PyObject *type); /* an exception, or its type */
 #define PyException_GetTraceback(error) ((void)(error), (PyObject *)NULL)
 #define PyException_SetTraceback(error, traceback) ((void)(error), (void)(traceback))
 /* A signal that has arrived: its handler raises, in a thread that has said so, once; or does this.

@@ -660,10 +660,14 @@ void PyErr_Restore(PyObject *type, PyObject *error, PyObject *traceback) {
     raised = error;
 }
 
+int PyErr_GivenExceptionMatches(PyObject *error, PyObject *type) {
+    PyObject *given = Py_TYPE(error) ? (PyObject *)Py_TYPE(error) : error;
+    return type == PyExc_Exception ? given != PyExc_KeyboardInterrupt : given == type;
+}
+
 int PyErr_ExceptionMatches(PyObject *type) {
     MODEL_CHECK(raised);
-    return type == PyExc_Exception ? Py_TYPE(raised) != (PyTypeObject *)PyExc_KeyboardInterrupt
-                                   : (PyObject *)Py_TYPE(raised) == type;
+    return PyErr_GivenExceptionMatches(raised, type);
 }
 
 int PyErr_CheckSignals(void) {
