@@ -482,6 +482,8 @@ def test_an_interrupted_start_raises_whatever_runs(refusal, interrupt, alive):
         pool.submit_many(ran.append, [2, 3])
     refusal.over()
     gate.set()
+    if alive:  # it has counted what it took: start.c, b
+        assert eventually(lambda: pool.stats().idle == 1)
     check_recovered(pool)
     assert sorted(ran) == ([1, 2, 3] if alive else [])
 
