@@ -20,9 +20,8 @@ from affinitypool import patch_stdlib
 def _run(path: str) -> None:
     """Run the script as the module `__main__`, which is there as long as its tasks are."""
     if path.endswith(".pyc") or pkgutil.get_importer(path) is not None:
-        runpy.run_path(
-            path, run_name="__main__"
-        )  # an archive or a folder; that of ours is back then
+        # an archive or a folder too; our own module is `__main__` again when it has ended
+        runpy.run_path(path, run_name="__main__")
         return
     with io.open_code(os.path.abspath(path)) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
@@ -48,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
     if not os.path.exists(options.script):
         parser.error(f"no such script: {options.script}")
     sys.argv = [options.script, *options.arguments]
-    if not sys.flags.safe_path:  # else the first entry is none of `python -m`
+    if not sys.flags.safe_path:  # else the first entry is not where Python was started
         sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     patch_stdlib()
     _run(options.script)

@@ -151,14 +151,14 @@ def test_patching_before_concurrent_futures_was_used():
 # ---- python -m affinitypool run
 
 
-def run_module(*args, cwd=ROOT, options=(), path=()):
+def run_module(*args, cwd=ROOT):
     return subprocess.run(
-        [sys.executable, *options, "-m", "affinitypool", *args],
+        [sys.executable, "-m", "affinitypool", *args],
         capture_output=True,
         text=True,
         timeout=20,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, path), str(ROOT)])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
 
@@ -287,30 +287,6 @@ def test_a_script_in_another_encoding(tmp_path):
     path = tmp_path / "script.py"
     path.write_bytes(b"# -*- coding: latin-1 -*-\nprint(ascii('\xe4'))\n")
     assert run_module("run", str(path)).stdout == "'\\xe4'\n"
-
-
-@pytest.mark.parametrize("option", ["-P", "PYTHONSAFEPATH"])
-def test_a_safe_path_is_left_alone(script, tmp_path, monkeypatch, option):
-    """What is beside the script is not found then, and what PYTHONPATH names is."""
-    (tmp_path / "beside.py").write_text("value = 5\n")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "named.py").write_text("value = 6\n")
-    path = script("import sys\nimport named\nprint(sys.path)\nimport beside\n")
-    if option != "-P":
-        monkeypatch.setenv(option, "1")
-    options = [option] if option == "-P" else []
-    done = run_module("run", path, options=options, path=[folder])
-    plain = subprocess.run(
-        [sys.executable, *options, path],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
-    )
-    assert "No module named 'beside'" in plain.stderr
-    assert "No module named 'beside'" in done.stderr
-    assert done.stdout == plain.stdout
 
 
 @pytest.mark.parametrize("kind", ["archive", "folder", "compiled"])
