@@ -212,7 +212,7 @@ def test_completions_watch_tasks_only(one):
 def test_bases_follow_the_stdlib():
     assert issubclass(core.PoolBase, object)
     assert affinitypool.Task.__mro__[1:3] == (core.TaskBase, concurrent.futures.Future)
-    assert ThreadPoolExecutor.__mro__[1] is core.PoolBase
+    assert ThreadPoolExecutor.__mro__[2] is core.PoolBase
 
 
 def test_one_bind_is_enough():
@@ -286,3 +286,34 @@ def test_a_core_lets_go_of_what_it_has_collected():
     death = weakref.ref(task)
     del it, task
     assert death() is None
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("missing", "affinitypool._core is not built for this Python in "),
+        ("no library", "_core.so: "),
+        ("it imports what is not there", "No module named 'not_there'"),
+    ],
+)
+def test_a_core_that_cannot_be_imported_says_why(tmp_path, how, words):
+    package = tmp_path / "affinitypool"
+    package.mkdir()
+    for file in (ROOT / "affinitypool").glob("*.py"):
+        (package / file.name).write_bytes(file.read_bytes())
+    if how == "no library":
+        (package / "_core.so").write_bytes(b"no library")
+    elif how != "missing":
+        (package / "_core.py").write_text("import not_there\n")
+    out = check_python(
+        """
+        try:
+            import affinitypool
+        except ImportError as error:
+            print(error)
+        """,
+        PYTHONPATH=str(tmp_path),
+        options=("-P",),
+    )
+    assert words in out
+    assert ("is not built" in out) == (how == "missing")

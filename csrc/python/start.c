@@ -115,9 +115,9 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
         crew ? PyObject_CallMethod(op, "_make_worker", "OI", crew, (unsigned int)started) : NULL;
     if (thread)
         none = PyObject_CallMethod(thread, "launch", NULL);
-    starting_threads--;
     Py_XDECREF(crew);
     if (none) {
+        starting_threads--;
         Py_DECREF(none);
         Py_DECREF(thread);
         return 1;
@@ -141,6 +141,7 @@ static int start_one(PyObject *op, ap_core *core, uint32_t *others) {
     } else {
         *others = 1; /* it runs all the same */
     }
+    starting_threads--; /* not before: a signal handler that waits for the pool does not for us */
     PyErr_Restore(type, error, traceback);
     return code;
 }

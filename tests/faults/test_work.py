@@ -23,6 +23,7 @@ from affinitypool import (
 )
 from affinitypool._binding import core as core_module
 from affinitypool._binding import ffi, lib
+from affinitypool._threads import WorkerThread
 from faults.interrupts import at_each_place, handled, pending_at
 
 pytestmark = pytest.mark.timeout(60)
@@ -428,6 +429,33 @@ def test_with_workers_alive_a_refused_start_is_kept_quiet(refusal, call):
         assert len(pool._threads) == pool._core.started == alive
         refusal.over()
         check_recovered(pool)
+
+
+def test_a_signal_handler_that_shuts_down_while_a_refused_start_is_cleaned_up(
+    refusal, monkeypatch
+):
+    """It does not wait for the place that the submit which it interrupts is about to give back."""
+    pool, refused, ended = ThreadPoolExecutor(1), [], []
+    refuse = WorkerThread.refuse
+
+    def refuse_and_be_interrupted(thread):
+        refused.append(thread)
+        if len(refused) == 2:  # in launch, then from start.c
+            signal.raise_signal(signal.SIGUSR1)
+        return refuse(thread)
+
+    monkeypatch.setattr(WorkerThread, "refuse", refuse_and_be_interrupted)
+    before = signal.signal(signal.SIGUSR1, lambda *_: ended.append(pool.shutdown(timeout=20)))
+    try:
+        refusal.now()
+        begun = time.monotonic()
+        with pytest.raises(RuntimeError):
+            pool.submit(int)
+        assert time.monotonic() - begun < 10
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(refused) == 2 and len(ended) == 1
+    assert pool.shutdown()
 
 
 @pytest.mark.parametrize("workers", [2, 4])
