@@ -478,7 +478,7 @@ def test_a_thread_is_promised_a_task_also_after_others_were_replaced(caplog):
             pool.submit(int).result(20)
             pool._core.fault_end_workers(1)
             pool.submit(int).result(20)  # its worker leaves after that
-            assert eventually(lambda: pool._core.leave == 0)
+            assert eventually(lambda core=pool._core: core.leave == 0)
             pool.submit(int).result(20)  # by the next one
         if pool._core.started == 1:
             break

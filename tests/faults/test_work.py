@@ -431,9 +431,7 @@ def test_with_workers_alive_a_refused_start_is_kept_quiet(refusal, call):
         check_recovered(pool)
 
 
-def test_a_signal_handler_that_shuts_down_while_a_refused_start_is_cleaned_up(
-    refusal, monkeypatch
-):
+def test_a_signal_handler_that_shuts_down_while_a_refused_start_is_cleaned_up(refusal, monkeypatch):
     """It does not wait for the place that the submit which it interrupts is about to give back."""
     pool, refused, ended = ThreadPoolExecutor(1), [], []
     refuse = WorkerThread.refuse
@@ -454,7 +452,7 @@ def test_a_signal_handler_that_shuts_down_while_a_refused_start_is_cleaned_up(
         assert time.monotonic() - begun < 10
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert len(refused) == 2 and len(ended) == 1
+    assert (len(refused), len(ended)) == (2, 1)
     assert pool.shutdown()
 
 
