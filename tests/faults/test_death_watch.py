@@ -472,19 +472,14 @@ def test_a_thread_is_promised_a_task_also_after_others_were_replaced(caplog):
     """What is submitted just before a shutdown that cancels is run by the thread that it starts."""
     caplog.set_level(logging.CRITICAL, "concurrent.futures")
     gates: list[threading.Event] = []
-    for _ in range(20):  # a submit that comes before the replacing thread may start one more
-        pool = ThreadPoolExecutor(2, initializer=lambda: [gate.wait(20) for gate in gates])
-        for _ in range(3):
-            pool.submit(int).result(20)
-            pool._core.fault_end_workers(1)
-            pool.submit(int).result(20)  # its worker leaves after that
-            assert eventually(lambda core=pool._core: core.leave == 0)
-            pool.submit(int).result(20)  # by the next one
-        if pool._core.started == 1:
-            break
-        pool.shutdown()
-    else:
-        pytest.fail("each time a second thread was started")
+    pool = ThreadPoolExecutor(2, initializer=lambda: [gate.wait(20) for gate in gates])
+    for _ in range(3):
+        pool.submit(int).result(20)
+        pool._core.fault_end_workers(1)
+        pool.submit(int).result(20)  # its worker leaves after that
+        assert eventually(lambda: pool._core.leave == 0)
+        assert eventually(lambda: pool.stats().idle == 1)  # the one that replaces it
+    assert pool._core.started == 1
     gate, entered = threading.Event(), threading.Event()
     gates.append(gate)
     first = pool.submit(lambda: entered.set() or gate.wait(20))
