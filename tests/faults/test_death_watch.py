@@ -473,12 +473,13 @@ def test_a_thread_is_promised_a_task_also_after_others_were_replaced(caplog):
     caplog.set_level(logging.CRITICAL, "concurrent.futures")
     gates: list[threading.Event] = []
     pool = ThreadPoolExecutor(2, initializer=lambda: [gate.wait(20) for gate in gates])
+    pool.submit(int).result(20)
     for _ in range(3):
-        pool.submit(int).result(20)
+        assert eventually(lambda: pool.stats().idle == 1)
         pool._core.fault_end_workers(1)
-        pool.submit(int).result(20)  # its worker leaves after that
+        pool.submit(int).result(20)  # its worker leaves after that, and is replaced
         assert eventually(lambda: pool._core.leave == 0)
-        assert eventually(lambda: pool.stats().idle == 1)  # the one that replaces it
+    assert eventually(lambda: pool.stats().idle == 1)
     assert pool._core.started == 1
     gate, entered = threading.Event(), threading.Event()
     gates.append(gate)
