@@ -96,8 +96,8 @@ int ap_wait_u32(ap_atomic_u32 *word, uint32_t expected, uint64_t deadline_ns) {
     struct ap__bucket *bucket = ap__bucket_of(word);
     int rc = 0;
     (void)pthread_mutex_lock(&bucket->lock);
-    /* acquire: the mutex orders this after the change of any waker that locked before. */
-    if (ap_u32_load_relaxed(word) == expected) { /* the lock orders it behind the change */
+    /* relaxed: the mutex orders this after the change of any waker that locked before */
+    if (ap_u32_load_relaxed(word) == expected) {
         bucket->sleepers++;
         rc = ap__bucket_sleep(bucket, deadline_ns);
         bucket->sleepers--;
